@@ -32,6 +32,8 @@
 #include "base/fault.h"
 #include "rendezvous/send.h"
 
+/* ---- the sender ---- */
+
 /* Whether this process's strategy stages messages of that length. */
 static bool stages(const regx_rndv_t *rndv, size_t length)
 {
@@ -76,7 +78,7 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
                             .has_checksum = rndv->config.verify,
                             .length = length};
 
-    if (!rndv->config.may_expose) { /* of several ports none knows where its part will begin */
+    if (!rndv->config.may_expose) { /* of several ports none knows yet which part it will carry */
         return false;
     }
     if (!rndv->config.strategy->exposes ||
@@ -106,6 +108,8 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
     }
     regx_drain_let_go(rndv->registry->drain, exposure->drain);
 }
+
+/* ---- the receiver: regx_rndv_recv_get, at the end, begins; `got` ends what was begun ---- */
 
 #define BOTH_WAYS_MAX (256u * 1024u) /* what is longer is not read while this process sends, too */
 
@@ -141,8 +145,8 @@ static void leave_to_mpi(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-/* Ends a read with that status, also one that was not begun. If it failed the receive is OPENED again,
- * and its CTS, or a new one, is to be sent. false: the peer is gone. */
+/* Ends a read with that status, whether or not it was begun. If the message was not read the receive is
+ * OPENED again: its CTS, or a new one, is to be sent. false: the peer is gone. */
 static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
     if (recv->whole.registered) {
@@ -176,16 +180,18 @@ static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t st
     return open;
 }
 
-/* If the message goes by slots this process stores it, which would end it where no memory is. */
-static void tell(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
+/* Answers the owner's get. If it was not read here, and is not left to the MPI library, its CTS is shipped,
+ * which is completed before. But what comes by slots this process stores itself, and a store where no
+ * memory is would end it by a signal: such a message is left to the MPI library, too. */
+static void answer_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
-    const bool ships = status != REGX_OK && status != REGX_FAILED; /* the CTS */
+    const bool ships_cts = status != REGX_OK && status != REGX_FAILED;
 
-    if (ships && (recv->path == REGX_PATH_bounce || recv->slots.only) &&
+    if (ships_cts && (recv->path == REGX_PATH_bounce || recv->slots.only) &&
         !regx_fault_has_end(recv->buffer.base + recv->buffer.length)) {
         leave_to_mpi(rndv, recv);
         status = REGX_FAILED;
-    } else if (ships) {
+    } else if (ships_cts) {
         regx_lock(&rndv->lock);
         regx_recv_complete_cts_locked(rndv, recv);
         regx_unlock(&rndv->lock);
@@ -223,7 +229,7 @@ static void got(regx_get_t *get, regx_status_t status)
 {
     regx_rndv_recv_t *recv = get->context;
     regx_rndv_t *rndv = recv->rndv;
-    /* Over a device by `read`, whatever its CTS asks for. */
+    /* What a device has read counts as `read`, whatever path its CTS would have had. */
     const bool registered = recv->whole.registered;
     const regx_path_t path = registered    ? REGX_PATH_read
                              : get->staged ? REGX_PATH_staged /* perhaps the transport's choice */
@@ -240,7 +246,7 @@ static void got(regx_get_t *get, regx_status_t status)
     if (unwritable) {
         leave_to_mpi(rndv, recv);
     }
-    tell(rndv, recv, status == REGX_FAILED && !unwritable ? REGX_DENIED : status);
+    answer_get(rndv, recv, status == REGX_FAILED && !unwritable ? REGX_DENIED : status);
 }
 
 void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
@@ -255,14 +261,14 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     recv->whole.context = context;
     if (!regx_exposure_unpack(bytes, &exposure) || exposure.length != recv->buffer.length) {
         regx_count_malformed(rndv->counters);
-        tell(rndv, recv, REGX_INVALID);
+        answer_get(rndv, recv, REGX_INVALID);
         return;
     }
     if (!rndv->config.verify || exposure.has_checksum) {
         conn = begin_read(rndv, recv);
     }
     if (conn == NULL) {
-        tell(rndv, recv, status);
+        answer_get(rndv, recv, status);
         return;
     }
     recv->whole.rkey =
