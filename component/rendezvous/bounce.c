@@ -233,7 +233,7 @@ regx_status_t regx_stage_copy_out(regx_rndv_t *rndv, regx_step_t *step)
     char text[REGX_BUFFER_LACKS];
     bool there = true;
 
-    /* (Of what was to go by slots from the beginning exposed.c has asked.) */
+    /* (Where the whole message was to go by slots, exposed.c has asked regx_fault_has_end before.) */
     if (recv->buffer.suspect || regx_recv_ends_by_arrived(recv) ||
         (recv->may_be_longer && recv->path != REGX_PATH_bounce &&
          !regx_fault_has_end(to + control->length))) {

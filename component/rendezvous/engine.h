@@ -11,9 +11,9 @@
  *
  * What takes long is done without the lock: copying, registering, putting, getting. So each such
  * stage has three parts: it is chosen under the lock, done without it, and its result is recorded
- * under the lock again. Meanwhile the receive or send is `busy`: one thread works on it. A send's
- * finds what other threads queue for it meanwhile. Receives are worked on by progress alone, so
- * there only the thread that closes one meets it, and waits.
+ * under the lock again. Meanwhile the receive or send is `busy`: one thread works on it. What other
+ * threads queue for a busy send, that thread finds when it chooses the next stage. Only progress works
+ * on receives, so the only thread that can find one busy is one that closes it; it waits.
  *
  * Who uses whom, top to bottom; a file calls downwards only:
  *
@@ -89,8 +89,8 @@ typedef struct regx_step {
     struct regx_rkey *rkey;     /* ADVERTISE, WAS_READ */
     regx_rndv_send_done_t done; /* END */
     void *context;              /* END */
-    bool news; /* a message or a completion caused this step, so that another thread may be working
-                  on the send */
+    bool news; /* a message or a completion caused this step: another thread may be working on the
+                  send, and this one does not */
     /* The receive side's. */
     regx_rndv_recv_t *recv;        /* NULL: this thread works on none */
     struct regx_chunk *chunk;      /* GRANT, ACKNOWLEDGE, GET, GOT */
@@ -165,7 +165,7 @@ struct regx_rndv {
     regx_registry_t *registry;
     regx_counters_t *counters;
     unsigned send_access;                /* what chunks of send buffers are registered for */
-    const regx_strategy_t *const *paths; /* by path: whose each is; NULL: none is */
+    const regx_strategy_t *const *paths; /* by path: its strategy; NULL: it has none */
     regx_stage_do_t *const *stages;      /* by stage */
     regx_paging_t paging;                /* where the kernel copies to a node's other processes */
     regx_lock_t lock;
@@ -194,8 +194,8 @@ struct regx_rndv {
     struct {
         regx_spares_t recvs, sends, writes, rkeys;
     } spares;
-    struct { /* the first chunk of a message whose CTS is awaited (early.c). Without the lock: where
-                there are threads there is none */
+    struct { /* the first chunk of a message whose CTS is awaited (early.c). It needs no lock, since
+                it is used only in processes with one thread */
         struct regx_write *write; /* NULL: none */
         const regx_peer_t *peer;
         size_t length; /* of the message */

@@ -158,7 +158,8 @@ static bool take_rkey_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 {
     regx_chunk_t *chunk = regx_recv_chunk_find(rndv, recv, REGX_CHUNK_FREE);
 
-    /* An honest sender has no more advertised, those included of which ATS is not yet sent. */
+    /* An honest sender advertises no more than so many. Chunks whose ATS still waits in the outbox count,
+     * since the sender does not know of it yet. */
     if (chunk == NULL || recv->chunks_out + recv->outbox.count >= rndv->config.chunk_depth ||
         recv->slots.only || control->offset != recv->granted || control->length == 0 ||
         control->length > rndv->config.chunk_size ||

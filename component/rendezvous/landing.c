@@ -253,9 +253,10 @@ static const char *move_part(const regx_landings_t *landings, const regx_landing
     return part->in == part->length ? NULL : reason_of(error);
 }
 
-/* Copies what has not been moved. What the landing has no more was, though the kernel did not say so: it
- * forgets that it has moved pages if it had to wait for one before (Linux 6.18). In its place the landing
- * now has zeros. Where these are what was written, the user's old page is gone, too: zeros, again. */
+/* Copies what has not been moved. The kernel may have moved more pages than it said: it forgets some if it
+ * had to wait for one before (Linux 6.18). A page that was moved reads as zeros in the landing. So a page of
+ * zeros is not copied: either it was moved, or zeros are what was written. Then the user's old page is gone,
+ * too (out of the buffer, into the spare), and zeros are read there. */
 static void copy_rest(const regx_landings_t *landings, const regx_landing_t *landing, part_t *part)
 {
     size_t moved = part->in;

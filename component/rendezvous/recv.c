@@ -70,9 +70,9 @@ bool regx_rndv_is_paged(regx_rndv_t *rndv, const void *base, size_t length)
 }
 
 /* Whether the sender would have the kernel write to memory that a userfaultfd of the program's watches.
- * The kernel looks up many pages (up to 1,024), and fills them afterwards. What the program protects in
- * between it does not learn of, and what it takes away is lost. This process's own copies go by its
- * page table, as its stores do. (By remap the sender writes to pages of regx's.) */
+ * The kernel looks up many pages (up to 1,024) before it fills them. If the program protects one in
+ * between it is not told of the write; if it takes one away, the bytes are lost. Copies that this process
+ * makes do as its own stores do. (By remap the sender writes to pages of regx's.) */
 static bool would_be_written_behind(regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 {
     const regx_conn_t *conn = recv->peer->conn;
@@ -373,7 +373,8 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         nanosleep(&pause, NULL);
         regx_lock(&rndv->lock);
     }
-    /* Not before: regx_recvs_forget may run until here, and finds a lost peer's receives by it. */
+    /* Not before the wait: meanwhile regx_recvs_forget may run, which finds a lost peer's receives in
+     * this table. */
     regx_handle_table_remove(&rndv->recvs, recv->cts.recv);
     leave_trial_locked(recv);
     regx_list_remove(&recv->link);
@@ -381,7 +382,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         regx_revoke_set_due(rndv);
     }
     take_back_slots_locked(rndv, recv);
-    /* No message will tell those that wait of these slots. */
+    /* Receives that wait for slots learn of these by no message: progress is to look. */
     if (!regx_list_empty(&rndv->recv_lists.pending)) {
         atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
     }

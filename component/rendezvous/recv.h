@@ -133,8 +133,8 @@ struct regx_rndv_recv {
         bool only;          /* what is not yet granted goes by slots */
         bool used;          /* some bytes came by slots */
         bool lone;          /* the peer had nothing else to send when the first slot was granted */
-        bool waits_for_own; /* pending: until some of its own are filled, whatever others do; as it
-                               was when it was last looked whether more can be granted */
+        bool waits_for_own; /* it has to wait until some of its own slots are filled: slots of
+                               others do not help. As found when it was last served */
     } slots;
     regx_trial_t trial;   /* its part in auto's choice */
     uint64_t granted;     /* nothing from this offset on has been granted */

@@ -43,9 +43,9 @@
  * from these, an application that changes a buffer while MPI has it: the send buffer before its
  * send is complete, the receive buffer before its receive is. The same holds on truncation of a
  * message that is read as a whole: ob1 has all of it read, past the end of the user's buffer. What lies
- * there may change meanwhile, and must at least be readable. (What is granted by a CTS that answers
- * an RTS ob1 cuts to the receive; the rest comes in fragments, which it drops. A CTS that answers
- * an RGET is of the whole message.) Eager messages and fragments are not covered.
+ * there may change meanwhile, and must at least be readable. (A CTS that answers an RTS grants no more
+ * than the receive takes; ob1 has the rest sent in fragments, and drops it. A CTS that answers an RGET
+ * grants the whole message.) Eager messages and fragments are not covered.
  *
  * Memory is registered, and uses of registrations are given back, with no lock of this layer held.
  * A registration that is refused costs nothing but speed: those bytes go by slots, and the reason

@@ -128,8 +128,9 @@ static bool must_wait_locked(regx_rndv_send_t *send)
            (peer->waiting > 0 && send->limit != REGX_LIMIT_ITS_TURN);
 }
 
-/* One that begins to wait goes behind those that progress has still to try: else it would be before
- * them the next time. */
+/* The send has to wait. If progress is trying those that wait, one by one, a send that begins to wait
+ * now goes to the end of that round: in `stalled` it would come before those of the round that have to
+ * wait again. */
 static void wait_for_peer_locked(regx_rndv_send_t *send)
 {
     regx_link_t *round = &send->rndv->send_lists.round;
@@ -141,8 +142,8 @@ static void wait_for_peer_locked(regx_rndv_send_t *send)
     send->peer->waiting++;
 }
 
-/* It is looked at anew whether the send has to wait for its peer's writes. If progress tries it, it is
- * in no list. */
+/* Before the next stage is chosen: whether the send has to wait for its peer's writes is decided anew.
+ * A send that waited and is in no list is one that progress has taken out to try it: it is its turn. */
 static void stop_waiting_locked(regx_rndv_send_t *send)
 {
     const bool waits = send->limit == REGX_LIMIT_WAITS;
@@ -175,7 +176,7 @@ static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step
         write->grant = *regx_send_first_grant(send);
         regx_send_drop_grant(send);
         write->put.length = write->grant.length;
-        write->put.done = NULL; /* it is not filled in */
+        write->put.done = NULL; /* fill_put is still to be called */
         write->copy = NULL;
         write->suspect = send->buffer.suspect;
         write->restarts = send->agreement.restarts;
