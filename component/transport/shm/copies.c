@@ -57,7 +57,7 @@ static void count_own_locked(regx_shm_t *shm, int change)
     }
 }
 
-/* The order of the pieces of a shared copy is chosen already. */
+/* The order of a shared copy's pieces was chosen when the peer was asked. */
 static void queue_copy(regx_shm_conn_t *conn, regx_pending_t *op)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
@@ -89,7 +89,7 @@ void regx_shm_queue_get(regx_shm_conn_t *conn, regx_get_t *get, regx_shared_copy
 typedef enum outcome {
     COPY_STAYS,  /* it stays in front */
     COPY_YIELDS, /* the next of its connection comes before it */
-    COPY_STUCK,  /* the same, and nothing could be done */
+    COPY_STUCK,  /* the same, and its notice found no room: this call copies nothing more */
     COPY_ENDING, /* only the peer still copies */
     COPY_ENDED
 } outcome_t;
@@ -242,7 +242,7 @@ static bool copy_next_piece(regx_shm_t *shm, size_t *copied)
     return outcome != COPY_STUCK;
 }
 
-/* One that only has to be ended is in no list. */
+/* Ends a copy that was taken out of its list. */
 static void end_own(regx_shm_t *shm, regx_pending_t *op, regx_status_t status)
 {
     regx_lock(&shm->lock);

@@ -127,11 +127,11 @@ typedef struct regx_mailbox_out { /* the poster's private state */
     uint32_t distance; /* ns until a line that the poller has written is here; 0: not known */
     uint32_t cache;    /* bytes of the core's second-level cache; 0: not known */
     uint32_t received; /* frames from all neighbours, at the last post that regx_mailbox_note saw */
-    int64_t balance;   /* above 0: more than half as many frames came lately as were posted */
-    /* Posts follow on one another, so the poller is behind; kept by posts that nothing is noted of.
-     * Only then are the next frames' lines taken away from the poller: in a ping-pong that would hold
-     * up the frame just posted. Seen on an EPYC of Zen 5, cores far from one another: 8 bytes one way
-     * in 0.38 us, not 0.44. */
+    int64_t balance;   /* above 0: lately more than half as many frames have come as were posted */
+    /* Posts follow on one another, so the poller is behind (regx_mailbox_note decides; a post without
+     * one leaves this as it is). Only then are the next frames' lines taken away from the poller: in a
+     * ping-pong that would hold up the frame just posted. Seen on an EPYC of Zen 5, cores far from one
+     * another: 8 bytes one way in 0.38 us, not 0.44. */
     bool streams;
 } regx_mailbox_out_t;
 
@@ -166,8 +166,8 @@ typedef struct regx_frame {
     regx_mailbox_lent_t lent; /* ZCOPY */
 } regx_frame_t;
 
-/* Whether the poller is known to share no cache with this core. It never is where going past the caches
- * was not tried (regx_copy_takes). */
+/* Whether the poller is known to share no cache with this core. On processors on which writing past the
+ * caches was not tried (regx_copy_takes) it is never known. */
 bool regx_mailbox_is_far(const regx_mailbox_out_t *out);
 
 /* How many lines a frame of at most REGX_MAILBOX_SPAN bytes takes. */
@@ -210,8 +210,8 @@ static inline void regx_mailbox_show(regx_mailbox_out_t *out, regx_mailbox_line_
     out->line++;
 }
 
-/* The same of a frame that has no other line; in a stream, takes the line that is filled some frames
- * after this one. */
+/* The same of a frame that has this line alone. In a stream it also takes to this core the line that is
+ * to be filled some frames later. */
 static inline void regx_mailbox_show_line(regx_mailbox_out_t *out, regx_mailbox_line_t *line,
                                           uint8_t tag, uint32_t length, regx_frame_kind_t kind)
 {
@@ -236,8 +236,8 @@ static inline void regx_mailbox_note(regx_mailbox_out_t *out, uint32_t received)
     out->streams = received - out->received != 1;
 }
 
-/* The post was made. Of the balance each 256th part is forgotten. Only what goes the long way counts:
- * short frames do not use the ring of payload, which it is about. */
+/* The post was made: it counts in the balance, of which each time a 256th part is forgotten. Short frames
+ * do not count: the balance is about the ring of payload, which they do not use. */
 static inline void regx_mailbox_noted(regx_mailbox_out_t *out, uint32_t received)
 {
     out->balance += 2 * (int64_t)(received - out->received) - 1 - out->balance / 256;

@@ -191,8 +191,9 @@ bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
 
 /* ---- a piece ---- */
 
-/* Copies the piece without the kernel, if the neighbour's bytes are mapped here. Not if no memory is where
- * the piece ends: the MPI library may have a message read that is longer than its buffer. */
+/* Copies the piece without the kernel, if the neighbour's bytes are mapped here. But if there is no memory
+ * where the piece would end, the kernel has to try: a message that the MPI library has read may be longer
+ * than its buffer. */
 static bool copy_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
 {
     char *remote = regx_alloc_mem_map(shm, piece);

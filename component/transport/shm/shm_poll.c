@@ -190,7 +190,8 @@ static __attribute__((noinline)) taken_t take_any(regx_shm_t *shm, regx_shm_inbo
     if (frame.kind == REGX_FRAME_LAST) {
         return TAKEN_LAST;
     }
-    /* There take_frames looks next, and the kernel's copy that an RTS asks for would wait for it. */
+    /* Fetches the line behind this frame, at which take_frames looks next. Else that look would wait for
+     * the line, and hold up what the frame has begun: the kernel's copy, if it is an RTS. */
     if (frame.lines > 2 && !regx_copy_takes()) {
         regx_mailbox_fetch_ahead(inbound->in.next, frame.lines);
     }
@@ -251,7 +252,8 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
         if (events == BATCH || !regx_mailbox_has(&inbound->in)) {
             break;
         }
-        const taken_t taken = take_any(shm, inbound); /* or the next row's first */
+        /* A frame of another kind; or, where a row ended with its 64 lines, the first of the next one. */
+        const taken_t taken = take_any(shm, inbound);
 
         if (taken == TAKEN_NONE) {
             break;
@@ -339,7 +341,7 @@ static __attribute__((noinline)) int accept_neighbours(regx_shm_t *shm)
     return events;
 }
 
-/* The first neighbour, from `i` on, of which a line is full; inbound_count: of none is. */
+/* The first neighbour, from number `i` on, whose next line is full; inbound_count: none has one. */
 static inline size_t next_full(const regx_shm_t *shm, size_t i)
 {
     while (i < shm->inbound_count && !regx_mailbox_has(&shm->inbound[i]->in)) {
@@ -355,7 +357,7 @@ static inline bool is_idle(const regx_shm_t *shm)
                                  atomic_load_explicit(&shm->copy_count, memory_order_relaxed)) == 0;
 }
 
-/* `full`: the first neighbour of which a line is. */
+/* `full`: the first neighbour whose next line is full, as next_full says. */
 static __attribute__((noinline)) int progress_busy(regx_shm_t *shm, size_t full)
 {
     int events = 0;

@@ -5,7 +5,8 @@
 
 #include "transport/shm/shm_internal.h"
 
-/* Locks the connection, attached. On any answer but REGX_OK it is not locked. */
+/* Locks the connection, and attaches it unless it is attached. On any answer but REGX_OK it is not
+ * locked. */
 static inline regx_status_t lock_attached(regx_shm_conn_t *conn)
 {
     regx_status_t status = REGX_OK;
@@ -174,9 +175,8 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
     return status;
 }
 
-/* Locks the connection, attached, if the range lies in the region that the key names, and the kernel
- * lets this process copy from and to the peer. On any answer but REGX_OK it is not locked. The answer
- * to the latter is kept in the connection (peer.vm), which the lock protects. */
+/* The same, if the range lies in the region that the key names, and the kernel lets this process copy from
+ * and to the peer. What the kernel has answered is kept in the connection (peer.vm), under its lock. */
 static regx_status_t lock_for_copy(regx_shm_conn_t *conn, const regx_key_t *key, uint64_t offset,
                                    size_t length)
 {
