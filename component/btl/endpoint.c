@@ -4,11 +4,11 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* The endpoint of that peer, if there is one. Open MPI asks once for each, so it is looked for only
- * where regx has made one itself (regx_endpoint_new_unasked). */
+/* The endpoint of that peer, if there is one already. Open MPI asks once for each peer, so there can be one
+ * only if regx has made some unasked; otherwise nothing is searched. */
 static regx_endpoint_t *known_locked(regx_module_t *module, uint64_t peer)
 {
-    return module->endpoints.met ? regx_endpoint_find(module, peer) : NULL;
+    return module->endpoints.unasked ? regx_endpoint_find(module, peer) : NULL;
 }
 
 /* Answers the one that another thread has added meanwhile, if any; progress then deletes this one.
@@ -77,7 +77,7 @@ regx_endpoint_t *regx_endpoint_new_unasked(regx_module_t *module, uint64_t peer)
     opal_proc_t *proc = regx_compat_proc(peer);
 
     regx_lock(&module->lock);
-    module->endpoints.met = true; /* before it connects: another thread may do so, too */
+    module->endpoints.unasked = true; /* before it connects: another thread may do so, too */
     regx_unlock(&module->lock);
     return proc != NULL ? regx_endpoint_new(module, proc) : NULL;
 }
@@ -154,10 +154,10 @@ void regx_module_end_job(regx_module_t *module, opal_proc_t *proc)
     const mca_btl_base_module_error_cb_fn_t error = module->error;
 
     if (error != NULL) {
-        const uintptr_t outer = regx_module_call_out();
+        const uintptr_t outer = regx_callback_begin();
 
         error(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, proc, NULL);
-        regx_module_called(outer);
+        regx_callback_end(outer);
     }
 }
 

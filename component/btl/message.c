@@ -121,7 +121,8 @@ mca_btl_base_descriptor_t *regx_btl_prepare_src(mca_btl_base_module_t *btl,
     return describe(fragment, order, flags);
 }
 
-static void count_read(regx_endpoint_t *endpoint, size_t length)
+/* The peer has read so many bytes of the pool, or never will. */
+static void zcopy_was_read(regx_endpoint_t *endpoint, size_t length)
 {
     assert(endpoint->zcopy_bytes >= length);
     atomic_fetch_sub(&endpoint->zcopy_bytes, length);
@@ -129,7 +130,7 @@ static void count_read(regx_endpoint_t *endpoint, size_t length)
 
 static void zcopy_done(regx_zcopy_t *zcopy, regx_status_t status);
 
-/* Offers the fragment to the transport. REGX_PENDING: zcopy_done will be called, perhaps on another
+/* Hands the fragment to the transport. REGX_PENDING: zcopy_done will be called, perhaps on another
  * thread before this returns. */
 static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
 {
@@ -150,12 +151,13 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
     atomic_fetch_add(&endpoint->zcopy_bytes, length);
     const regx_status_t status = ops->send_zcopy(conn, &fragment->zcopy);
     if (status != REGX_PENDING) {
-        count_read(endpoint, length);
+        zcopy_was_read(endpoint, length);
     }
     return status;
 }
 
-static regx_status_t offer(regx_module_t *module, regx_fragment_t *fragment)
+/* The same, and counts it if it was taken. */
+static regx_status_t try_to_send(regx_module_t *module, regx_fragment_t *fragment)
 {
     const size_t length = fragment->segment.seg_len;
     const regx_path_t path = length <= module->eager.configured ? REGX_PATH_eager : REGX_PATH_frag;
@@ -182,13 +184,13 @@ static void end_fragment(regx_module_t *module, regx_fragment_t *fragment, int s
     }
 }
 
-/* The same from inside progress. */
+/* The same from inside progress, where Open MPI's callback must not call progress again. */
 static void end_waiting(regx_module_t *module, regx_fragment_t *fragment, int status)
 {
-    const uintptr_t outer = regx_module_call_out();
+    const uintptr_t outer = regx_callback_begin();
 
     end_fragment(module, fragment, status);
-    regx_module_called(outer);
+    regx_callback_end(outer);
 }
 
 static void zcopy_done(regx_zcopy_t *zcopy, regx_status_t status)
@@ -196,7 +198,7 @@ static void zcopy_done(regx_zcopy_t *zcopy, regx_status_t status)
     regx_fragment_t *fragment = REGX_CONTAINER_OF(zcopy, regx_fragment_t, zcopy);
     regx_module_t *module = zcopy->context;
 
-    count_read(fragment->endpoint, zcopy->length);
+    zcopy_was_read(fragment->endpoint, zcopy->length);
     end_waiting(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
@@ -230,7 +232,7 @@ int regx_btl_send(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
     const uint32_t flags = descriptor->des_flags;
     descriptor->des_flags |= MCA_BTL_DES_SEND_ALWAYS_CALLBACK; /* unless it leaves at once */
     if (!regx_endpoint_is_blocked(endpoint)) {
-        status = offer(module, fragment);
+        status = try_to_send(module, fragment);
     }
     switch (status) {
     case REGX_OK:
@@ -318,7 +320,7 @@ static int send_front(regx_module_t *module, regx_endpoint_t *endpoint)
     while ((fragment = endpoint->queue) != NULL) {
         /* The end of a zero-copy send comes through progress, that is, after this: the fragment
          * stays valid. */
-        const regx_status_t status = offer(module, fragment);
+        const regx_status_t status = try_to_send(module, fragment);
 
         if (status == REGX_AGAIN ||
             (status == REGX_UNREACHABLE && waits_for_reason(module, endpoint))) {

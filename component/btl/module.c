@@ -259,7 +259,7 @@ static __attribute__((noinline)) bool has_left_call(void)
     if ((uintptr_t)__builtin_frame_address(0) < calling) {
         return false;
     }
-    regx_module_called(0);
+    regx_callback_end(0);
     return true;
 }
 

@@ -48,7 +48,7 @@ struct regx_module {
         regx_endpoint_t *_Atomic first; /* added under the lock, taken out by progress alone */
         unsigned count;
         unsigned high; /* most at once */
-        bool met;      /* a peer was, once (regx_endpoint_new_unasked) */
+        bool unasked; /* one was made that Open MPI had not asked for (regx_endpoint_new_unasked) */
     } endpoints;
     regx_link_t blocked; /* endpoints that have fragments waiting, in the order of asking */
     struct {
@@ -82,10 +82,10 @@ bool regx_module_start(regx_module_t *module);
  * let in, the others return at once. */
 int regx_module_progress(regx_module_t *module);
 
-/* To be called before and after Open MPI is called from inside progress, but by regx_compat_receive. It
- * may call progress there, which is refused then: not everywhere in progress, as a program may leave it
- * by siglongjmp. `outer`: what the former returned. */
-static inline uintptr_t regx_module_call_out(void)
+/* Around each callback of Open MPI's that is called from inside progress (regx_compat_receive does the same
+ * by itself). Open MPI may call progress from there, which is refused between these two; it is not refused
+ * throughout progress, as a program may leave that by siglongjmp. `outer`: what begin returned. */
+static inline uintptr_t regx_callback_begin(void)
 {
     const uintptr_t outer = atomic_load_explicit(&regx_compat_calling, memory_order_relaxed);
 
@@ -94,7 +94,7 @@ static inline uintptr_t regx_module_call_out(void)
     return outer;
 }
 
-static inline void regx_module_called(uintptr_t outer)
+static inline void regx_callback_end(uintptr_t outer)
 {
     atomic_store_explicit(&regx_compat_calling, outer, memory_order_relaxed);
 }

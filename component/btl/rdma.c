@@ -163,10 +163,10 @@ static void lose_buffer(const regx_call_t *call)
 /* Inside progress, or inside put or get. */
 static void complete(const regx_call_t *call, int status)
 {
-    const uintptr_t outer = regx_module_call_out();
+    const uintptr_t outer = regx_callback_begin();
 
     regx_call_complete(call, status);
-    regx_module_called(outer);
+    regx_callback_end(outer);
 }
 
 static void send_ended(void *context, regx_status_t status)
