@@ -530,19 +530,38 @@ static bool claim_for_kernel(const regx_get_t *get)
     return regx_cico_claim_for_kernel(regx_shm_conn_of(get->pending.conn), get);
 }
 
-/* The first get of which something is ready; or, if `late` is not NULL, the first one of that
- * connection of which nothing is, and which is left to the kernel; not `kept`. NULL: there is none. */
-static regx_get_t *find_get_locked(regx_shm_t *shm, const regx_conn_t *late, const regx_get_t *kept)
+static bool has_ready_bytes(const regx_get_t *get)
+{
+    return ready_of(get) > get->pending.moved;
+}
+
+/* The first get of which something is ready. NULL: there is none. */
+static regx_get_t *find_ready_locked(regx_shm_t *shm)
 {
     regx_link_t *gets = &shm->cico.gets;
 
     for (regx_link_t *link = gets->next; link != gets; link = link->next) {
         regx_get_t *get = regx_get_of(regx_pending_of(link));
-        const bool ready = ready_of(get) > get->pending.moved;
 
-        if (late == NULL
-                ? ready
-                : get != kept && !ready && get->pending.conn == late && claim_for_kernel(get)) {
+        if (has_ready_bytes(get)) {
+            return get;
+        }
+    }
+    return NULL;
+}
+
+/* Claims for the kernel the first get of that connection, but `kept`, of which nothing is ready. NULL:
+ * there is none, or the sender copies each of them right now. */
+static regx_get_t *claim_late_locked(regx_shm_t *shm, const regx_conn_t *conn,
+                                     const regx_get_t *kept)
+{
+    regx_link_t *gets = &shm->cico.gets;
+
+    for (regx_link_t *link = gets->next; link != gets; link = link->next) {
+        regx_get_t *get = regx_get_of(regx_pending_of(link));
+
+        if (get->pending.conn == conn && get != kept && !has_ready_bytes(get) &&
+            claim_for_kernel(get)) {
             return get;
         }
     }
@@ -629,9 +648,9 @@ static bool is_late(regx_cico_t *cico, const regx_get_t *oldest, const regx_get_
     return late;
 }
 
-/* Of the oldest get's connection those are given up to which nothing has come; not `ready`, whatever its
- * sender says by now. If the oldest is not, as its sender copies right now, the others are looked at
- * first. */
+/* Gives up the gets of the oldest one's connection to which nothing has come; not `ready`, whatever its
+ * sender says by now. If the oldest is not given up, since its sender copies right now, it goes to the end
+ * of the list, so that the others are looked at first. */
 static void give_up_all(regx_shm_t *shm, regx_get_t *oldest, const regx_get_t *ready)
 {
     const regx_conn_t *conn = oldest->pending.conn;
@@ -639,7 +658,7 @@ static void give_up_all(regx_shm_t *shm, regx_get_t *oldest, const regx_get_t *r
 
     do {
         regx_lock(&shm->lock);
-        get = find_get_locked(shm, conn, ready);
+        get = claim_late_locked(shm, conn, ready);
         regx_unlock(&shm->lock);
         if (get != NULL) {
             give_up(shm, get);
@@ -669,7 +688,7 @@ static bool copy_out_next(regx_shm_t *shm)
     regx_lock(&shm->lock);
     regx_get_t *oldest =
         regx_list_empty(&cico->gets) ? NULL : regx_get_of(regx_pending_of(cico->gets.next));
-    regx_get_t *get = find_get_locked(shm, NULL, NULL);
+    regx_get_t *get = find_ready_locked(shm);
     regx_unlock(&shm->lock);
     if (is_late(cico, oldest, get)) {
         give_up_all(shm, oldest, get);

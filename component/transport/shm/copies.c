@@ -63,7 +63,7 @@ static void queue_copy(regx_shm_conn_t *conn, regx_pending_t *op)
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
     regx_lock(&shm->lock);
-    op->from_end = op->shared == NULL && regx_shm_order_locked(conn, length_of(op));
+    op->from_end = op->shared == NULL && regx_shm_from_end_locked(conn, length_of(op));
     regx_list_append(&conn->copies, &op->link);
     regx_list_set(&shm->turns, &conn->turn, true);
     count_own_locked(shm, 1);

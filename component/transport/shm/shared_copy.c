@@ -124,7 +124,7 @@ static regx_shared_copy_t *take_cell(regx_shm_conn_t *conn, size_t length)
     regx_shared_copy_t *copy = shm->shared_copies.free;
     if (copy != NULL) {
         shm->shared_copies.free = copy->next_free;
-        copy->number = next_number(copy->number, regx_shm_order_locked(conn, length));
+        copy->number = next_number(copy->number, regx_shm_from_end_locked(conn, length));
     }
     regx_unlock(&shm->lock);
     return copy;

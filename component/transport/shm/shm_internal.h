@@ -364,7 +364,7 @@ static inline void regx_shm_count_copies(regx_shm_t *shm, int change)
 
 /* Whether the connection's next copy, of so many bytes, begins with its last piece: see copies.c.
  * Called with the transport's lock held. */
-static inline bool regx_shm_order_locked(regx_shm_conn_t *conn, size_t length)
+static inline bool regx_shm_from_end_locked(regx_shm_conn_t *conn, size_t length)
 {
     if (length <= REGX_CLAIM_PIECE_MAX) {
         return false;

@@ -190,8 +190,9 @@ bool regx_vm_gone(const regx_vm_peer_t *peer)
                                                     : errno == ESRCH && !has_memory(peer);
 }
 
-/* Whether the number is still the peer's: looked at now and then. Returns 0, or the error. */
-static int check_life(regx_vm_peer_t *peer)
+/* Whether the process number is still the peer's: its cookie is read if that was not done for a second.
+ * Returns 0, or the error. */
+static int check_identity(regx_vm_peer_t *peer)
 {
     const int64_t now = regx_now_ns();
     regx_vm_cookie_t seen = {{0, 0}};
@@ -219,7 +220,7 @@ static regx_status_t refused(regx_vm_peer_t *peer, int error)
 regx_status_t regx_vm_copy(regx_vm_peer_t *peer, regx_copy_direction_t direction, void *local,
                            uint64_t remote, size_t length, size_t *copied)
 {
-    const int error = check_life(peer);
+    const int error = check_identity(peer);
 
     *copied = 0;
     if (error != 0) {
