@@ -8,6 +8,7 @@
 #include "base/util.h"
 #include "btl/module.h"
 #include "rendezvous/engine.h"
+#include "transport/shm/shm_internal.h"
 
 enum { PEERS = 4096 };
 
@@ -171,6 +172,8 @@ UNIT_TEST(an_idle_peer_costs_its_endpoint_and_nothing_else)
     assert_int_equal(taken - before, PEERS * sizeof(regx_endpoint_t));
 #ifdef __x86_64__
     assert_int_equal(sizeof(regx_endpoint_t), 208); /* "Many ranks" of component/README.md */
+    assert_int_equal(sizeof(regx_shm_conn_t), 1000);
+    assert_int_equal(sizeof(regx_shm_inbound_t), 456);
 #endif
     assert_int_equal(module.rndv->recvs.count + module.rndv->sends.count, 0);
     const size_t with_all = taken;
