@@ -32,6 +32,10 @@
 #include "base/fault.h"
 #include "rendezvous/send.h"
 
+static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status);
+static void answer_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status);
+static void got(regx_get_t *get, regx_status_t status);
+
 /* ---- the sender ---- */
 
 /* Whether this process's strategy stages messages of that length. */
@@ -109,7 +113,7 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
     regx_drain_let_go(rndv->registry->drain, exposure->drain);
 }
 
-/* ---- the receiver: regx_rndv_recv_get, at the end, begins; `got` ends what was begun ---- */
+/* ---- the receiver begins a read ---- */
 
 #define BOTH_WAYS_MAX (256u * 1024u) /* what is longer is not read while this process sends, too */
 
@@ -127,6 +131,85 @@ static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
                                     reads ? REGX_ACCESS_LOCAL_WRITE : REGX_ACCESS_REMOTE_WRITE,
                                     &recv->whole.region);
 }
+
+/* Leads to the sender if the message may be read now; from then on it is READING. Else NULL. */
+static regx_conn_t *begin_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    regx_lock(&rndv->lock);
+    const regx_peer_t *peer = recv->phase == REGX_RECV_OPENED ? recv->peer : NULL; /* or gone */
+    if (peer != NULL) {
+        recv->phase = REGX_RECV_READING;
+        recv->holds++;
+    }
+    regx_unlock(&rndv->lock);
+    if (peer == NULL) {
+        return NULL;
+    }
+    regx_conn_t *conn = peer->conn;
+    const bool registers = conn->transport->registers && !conn->single_copy;
+    const bool reads = !registers && recv->protocol->grants == REGX_GRANTS_RKEYS;
+
+    recv->whole.registered = registers && take_kept(rndv, recv);
+    if (recv->whole.registered || reads) {
+        return conn;
+    }
+    end_read(rndv, recv, REGX_AGAIN);
+    return NULL;
+}
+
+void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                        const uint8_t bytes[REGX_CTS_SIZE], regx_rndv_got_t done, void *context)
+{
+    regx_exposure_t exposure;
+    regx_status_t status = REGX_DENIED;
+    regx_conn_t *conn = NULL;
+
+    recv->may_be_longer = true;
+    recv->whole.done = done;
+    recv->whole.context = context;
+    if (!regx_exposure_unpack(bytes, &exposure) || exposure.length != recv->buffer.length) {
+        regx_count_malformed(rndv->counters);
+        answer_get(rndv, recv, REGX_INVALID);
+        return;
+    }
+    if (!rndv->config.verify || exposure.has_checksum) {
+        conn = begin_read(rndv, recv);
+    }
+    if (conn == NULL) {
+        answer_get(rndv, recv, status);
+        return;
+    }
+    recv->whole.rkey =
+        (regx_control_t){.type = REGX_CONTROL_RKEY,
+                         .bits = exposure.has_checksum != 0 ? REGX_CONTROL_CHECKSUM : 0,
+                         .length = recv->buffer.length,
+                         .checksum = exposure.checksum};
+    recv->whole.get = (regx_get_t){.local = recv->buffer.base,
+                                   .length = recv->buffer.length,
+                                   .region = recv->whole.registered ? recv->whole.region.mr : NULL,
+                                   .offset = exposure.start,
+                                   .key = exposure.key,
+                                   .staged = recv->path == REGX_PATH_staged,
+                                   .assisted = recv->path == REGX_PATH_together,
+                                   .may_overrun = true, /* ob1 does not tell */
+                                   .done = got,
+                                   .context = recv};
+    status = conn->transport->ops->get(conn, &recv->whole.get);
+    if (status == REGX_AGAIN && recv->whole.get.staged) { /* the sender has no place for it */
+        recv->whole.get.staged = false;
+        regx_recv_read_instead(recv);
+        status = conn->transport->ops->get(conn, &recv->whole.get);
+    }
+    if (status == REGX_PENDING) { /* perhaps it has ended in another thread, and is closed */
+        return;
+    }
+    if (status == REGX_INVALID) {
+        regx_count_malformed(rndv->counters);
+    }
+    got(&recv->whole.get, status);
+}
+
+/* ---- it ends ---- */
 
 /* The MPI library copies the message: a part of this buffer cannot be written, or is not of it. */
 static void leave_to_mpi(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
@@ -180,51 +263,7 @@ static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t st
     return open;
 }
 
-/* Answers the owner's get. If it was not read here, and is not left to the MPI library, its CTS is shipped,
- * which is completed before. But what comes by slots this process stores itself, and a store where no
- * memory is would end it by a signal: such a message is left to the MPI library, too. */
-static void answer_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
-{
-    const bool ships_cts = status != REGX_OK && status != REGX_FAILED;
-
-    if (ships_cts && (recv->path == REGX_PATH_bounce || recv->slots.only) &&
-        !regx_fault_has_end(recv->buffer.base + recv->buffer.length)) {
-        leave_to_mpi(rndv, recv);
-        status = REGX_FAILED;
-    } else if (ships_cts) {
-        regx_lock(&rndv->lock);
-        regx_recv_complete_cts_locked(rndv, recv);
-        regx_unlock(&rndv->lock);
-    }
-    regx_recv_report(rndv, recv->peer);
-    recv->whole.done(recv->whole.context, status);
-}
-
-/* Leads to the sender if the message may be read now; from then on it is READING. Else NULL. */
-static regx_conn_t *begin_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    regx_lock(&rndv->lock);
-    const regx_peer_t *peer = recv->phase == REGX_RECV_OPENED ? recv->peer : NULL; /* or gone */
-    if (peer != NULL) {
-        recv->phase = REGX_RECV_READING;
-        recv->holds++;
-    }
-    regx_unlock(&rndv->lock);
-    if (peer == NULL) {
-        return NULL;
-    }
-    regx_conn_t *conn = peer->conn;
-    const bool registers = conn->transport->registers && !conn->single_copy;
-    const bool reads = !registers && recv->protocol->grants == REGX_GRANTS_RKEYS;
-
-    recv->whole.registered = registers && take_kept(rndv, recv);
-    if (recv->whole.registered || reads) {
-        return conn;
-    }
-    end_read(rndv, recv, REGX_AGAIN);
-    return NULL;
-}
-
+/* The transport has ended the read, or could not begin it. */
 static void got(regx_get_t *get, regx_status_t status)
 {
     regx_rndv_recv_t *recv = get->context;
@@ -249,54 +288,22 @@ static void got(regx_get_t *get, regx_status_t status)
     answer_get(rndv, recv, status == REGX_FAILED && !unwritable ? REGX_DENIED : status);
 }
 
-void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                        const uint8_t bytes[REGX_CTS_SIZE], regx_rndv_got_t done, void *context)
+/* Answers the owner's get. If it was not read here, and is not left to the MPI library, its CTS is shipped,
+ * which is completed before. But what comes by slots this process stores itself, and a store where no
+ * memory is would end it by a signal: such a message is left to the MPI library, too. */
+static void answer_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
-    regx_exposure_t exposure;
-    regx_status_t status = REGX_DENIED;
-    regx_conn_t *conn = NULL;
+    const bool ships_cts = status != REGX_OK && status != REGX_FAILED;
 
-    recv->may_be_longer = true;
-    recv->whole.done = done;
-    recv->whole.context = context;
-    if (!regx_exposure_unpack(bytes, &exposure) || exposure.length != recv->buffer.length) {
-        regx_count_malformed(rndv->counters);
-        answer_get(rndv, recv, REGX_INVALID);
-        return;
+    if (ships_cts && (recv->path == REGX_PATH_bounce || recv->slots.only) &&
+        !regx_fault_has_end(recv->buffer.base + recv->buffer.length)) {
+        leave_to_mpi(rndv, recv);
+        status = REGX_FAILED;
+    } else if (ships_cts) {
+        regx_lock(&rndv->lock);
+        regx_recv_complete_cts_locked(rndv, recv);
+        regx_unlock(&rndv->lock);
     }
-    if (!rndv->config.verify || exposure.has_checksum) {
-        conn = begin_read(rndv, recv);
-    }
-    if (conn == NULL) {
-        answer_get(rndv, recv, status);
-        return;
-    }
-    recv->whole.rkey =
-        (regx_control_t){.type = REGX_CONTROL_RKEY,
-                         .bits = exposure.has_checksum != 0 ? REGX_CONTROL_CHECKSUM : 0,
-                         .length = recv->buffer.length,
-                         .checksum = exposure.checksum};
-    recv->whole.get = (regx_get_t){.local = recv->buffer.base,
-                                   .length = recv->buffer.length,
-                                   .region = recv->whole.registered ? recv->whole.region.mr : NULL,
-                                   .offset = exposure.start,
-                                   .key = exposure.key,
-                                   .staged = recv->path == REGX_PATH_staged,
-                                   .assisted = recv->path == REGX_PATH_together,
-                                   .may_overrun = true, /* ob1 does not tell */
-                                   .done = got,
-                                   .context = recv};
-    status = conn->transport->ops->get(conn, &recv->whole.get);
-    if (status == REGX_AGAIN && recv->whole.get.staged) { /* the sender has no place for it */
-        recv->whole.get.staged = false;
-        regx_recv_read_instead(recv);
-        status = conn->transport->ops->get(conn, &recv->whole.get);
-    }
-    if (status == REGX_PENDING) { /* perhaps it has ended in another thread, and is closed */
-        return;
-    }
-    if (status == REGX_INVALID) {
-        regx_count_malformed(rndv->counters);
-    }
-    got(&recv->whole.get, status);
+    regx_recv_report(rndv, recv->peer);
+    recv->whole.done(recv->whole.context, status);
 }
