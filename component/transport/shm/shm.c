@@ -80,8 +80,8 @@ static bool made_here(void)
     return made;
 }
 
-/* Whether this process is in an IPC namespace in which the process that started it is not, and so its
- * neighbours neither, as far as one can see. */
+/* Whether this process is in another IPC namespace than the process that started it. Then, as far as can be
+ * seen, its neighbours are in others, too. */
 static bool is_alone(void)
 {
     const uint64_t here = namespace_number(REGX_PROC "ns/ipc");
@@ -99,8 +99,9 @@ static bool is_alone(void)
     return there != 0 ? there != here : made_here();
 }
 
-/* Who may attach no memory of System V sees that of its neighbours as little as from a namespace of its
- * own: another BTL leads to those that have some. */
+/* The IPC namespace, for others to compare. A process that may not attach memory of System V does not see
+ * its neighbours' either, as if it were in a namespace of its own; so it says that it is. Then another BTL
+ * leads to those of its neighbours that have such memory. */
 static uint64_t ipc_number(void)
 {
     struct shmid_ds status;

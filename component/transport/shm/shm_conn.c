@@ -166,7 +166,7 @@ static bool map_peer(regx_shm_conn_t *conn)
                                               : "shm: a neighbour's memory cannot be mapped");
 }
 
-/* What is mapped stays after its process. Of one that has ended nothing ever comes. */
+/* The peer's segment stays mapped here after the peer has ended, but then nobody would ever read. */
 static bool find_alive(regx_shm_conn_t *conn)
 {
     return regx_shm_reachable(&conn->super) || refuse(conn, "shm: the neighbour has ended");
