@@ -57,7 +57,7 @@ struct regx_module {
     } unused;
     struct {                      /* what progress has to do; read without the lock */
         _Atomic unsigned leaving; /* endpoints to be deleted */
-        _Atomic unsigned queued;  /* fragments that wait, and peers of whom onesided waits */
+        _Atomic unsigned queued;  /* fragments that wait, and peers that onesided has work for */
         _Atomic unsigned ended;   /* one-sided operations whose completion is to be called */
     } due;
 };

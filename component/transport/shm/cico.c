@@ -35,12 +35,13 @@
  * the peer's. The sender goes first where both have something to copy: in an exchange both fill a
  * step of their buffers, then both empty the peer's. If nothing comes the kernel copies the rest from
  * the sender's memory, so the receiver does not wait for a sender that computes, or that waits for
- * something outside MPI. So it does if the receiver itself looks seldom: a buffer's length for each look
- * would be slow. The kernel never copies while the sender copies a step of that message: pages
- * that the program itself fills, in a handler of SIGSEGV, may be readable before they are filled. So the
- * sender claims the cell's word `reader` for each step, and the receiver claims it for the kernel, once;
- * from then on the sender leaves the message alone. (Messages do not know of one another: of one buffer
- * that is sent to two receivers the kernel may copy for one while the sender copies for the other.)
+ * something outside MPI. The kernel also copies the rest if the receiver itself looks seldom: by way of the
+ * staging buffers it would get no more than their length at each look. The kernel never copies while the
+ * sender copies a step of that message: pages that the program itself fills, in a handler of SIGSEGV, may
+ * be readable before they are filled. So the sender claims the cell's word `reader` for each step, and the
+ * receiver claims it for the kernel, once; from then on the sender leaves the message alone. (Messages do
+ * not know of one another: of one buffer that is sent to two receivers the kernel may copy for one while
+ * the sender copies for the other.)
  *
  * If another thread copies at unstage, it is waited for: at most two steps. From then on the program
  * may write to its buffer, or free it.
