@@ -102,8 +102,8 @@ static inline void regx_copy_take(const void *line)
 #endif
 }
 
-/* Whether regx_copy_taking is for this processor. */
-static inline bool regx_copy_takes(void)
+/* Whether this processor is one of AMD's, on which lines are better taken than read (regx_copy_taking). */
+static inline bool regx_cpu_is_amd(void)
 {
 #if defined(__x86_64__)
     return __builtin_cpu_is("amd");

@@ -239,7 +239,7 @@ regx_status_t regx_stage_copy_out(regx_rndv_t *rndv, regx_step_t *step)
          !regx_fault_has_end(to + control->length))) {
         there = regx_buffer_write(to, slot, control->length);
         lacks = there ? NULL : regx_buffer_lacks(to, control->length, true, text);
-    } else if (conn->shares_pool && regx_copy_takes() &&
+    } else if (conn->shares_pool && regx_cpu_is_amd() &&
                !conn->transport->ops->node.has_next(conn->transport)) {
         /* With messages both ways at once it makes no difference (Zen 3, near). */
         regx_copy_taking(to, slot, control->length);

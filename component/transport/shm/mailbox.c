@@ -121,7 +121,7 @@ static void look_at_consumed(regx_mailbox_out_t *out, const _Atomic uint64_t *co
     const uint64_t before = *known;
     int64_t first = 0, began = 0;
 
-    timed = timed && regx_copy_takes();
+    timed = timed && regx_cpu_is_amd();
     if (timed) {
         first = regx_now_ns();
         began = regx_now_ns();
@@ -246,7 +246,7 @@ static uint64_t payload_room(regx_mailbox_out_t *out, size_t gap, size_t length,
             return UINT64_MAX;
         }
     }
-    const bool soon = !regx_copy_takes() && out->part < PART_SOON;
+    const bool soon = !regx_cpu_is_amd() && out->part < PART_SOON;
     if (skip > 0 && (gap == 0 || soon) && !past && ++out->laps >= (soon ? LAPS_SOON : LAPS)) {
         grow(out);
     }
@@ -366,7 +366,7 @@ bool regx_mailbox_returned(const regx_mailbox_out_t *out, uint32_t token, uint32
  * core than from two that share them. */
 static void fetch_lines(const regx_mailbox_line_t *line, uint32_t lines)
 {
-    const bool takes = regx_copy_takes();
+    const bool takes = regx_cpu_is_amd();
 
     for (uint32_t i = 1; i < lines; i++) {
         if (takes) {

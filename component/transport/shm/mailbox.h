@@ -167,7 +167,7 @@ typedef struct regx_frame {
 } regx_frame_t;
 
 /* Whether the poller is known to share no cache with this core. On processors on which writing past the
- * caches was not tried (regx_copy_takes) it is never known. */
+ * caches was not tried (regx_cpu_is_amd) it is never known. */
 bool regx_mailbox_is_far(const regx_mailbox_out_t *out);
 
 /* How many lines a frame of at most REGX_MAILBOX_SPAN bytes takes. */

@@ -80,8 +80,8 @@ static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *
         return REGX_INVALID;
     }
     inbound->memory = (regx_mailbox_memory_t *)(void *)(base + offset);
-    /* As if to write: what is read brings in the pages around it, too, that is, rings of payload,
-     * which nothing may ever come by. */
+    /* Brought in as if to be written: a read would bring in the pages around it, too, which are rings of
+     * payload that perhaps nothing ever comes by. */
     regx_shm_bring_in(inbound->memory, sizeof(*inbound->memory), &brought_in, MADV_POPULATE_WRITE);
     if (!regx_vm_same(&inbound->memory->owner, &request->address.cookie)) {
         unmap_boxes(shm, inbound);
@@ -192,7 +192,7 @@ static __attribute__((noinline)) taken_t take_any(regx_shm_t *shm, regx_shm_inbo
     }
     /* Fetches the line behind this frame, at which take_frames looks next. Else that look would wait for
      * the line, and hold up what the frame has begun: the kernel's copy, if it is an RTS. */
-    if (frame.lines > 2 && !regx_copy_takes()) {
+    if (frame.lines > 2 && !regx_cpu_is_amd()) {
         regx_mailbox_fetch_ahead(inbound->in.next, frame.lines);
     }
     if (frame.kind == REGX_FRAME_ZCOPY) {
