@@ -203,7 +203,8 @@ regx_status_t regx_stage_grant(regx_rndv_t *rndv, regx_step_t *step)
         recv->slots.only = true;
         return REGX_OK;
     }
-    chunk->state = REGX_CHUNK_GRANTED; /* also where it is to be revoked */
+    /* If the receive was closed meanwhile, put_give_up_chunks finds it so. */
+    chunk->state = REGX_CHUNK_GRANTED;
     recv->chunks_out++;
     if (recv->phase == REGX_RECV_STARTED) {
         const regx_control_t message = {.type = REGX_CONTROL_CTS_CHUNK,

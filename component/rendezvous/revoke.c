@@ -114,9 +114,9 @@ static void give_up(look_t *look, const char *reason)
     look->given_up = reason;
 }
 
-/* It cannot go on, for that reason. Whether that has been so for too long; and for many looks, in
- * case the program seldom makes progress. Reasons that take turns are one wait, or it might never
- * end. */
+/* Notes that it cannot go on now, and why. Returns whether that has been so for too long: for some seconds,
+ * and for many looks, since a program may seldom make progress. A wait goes on if its reason changes: else
+ * two reasons that take turns would never end. */
 static bool waits_too_long(regx_revocable_t *revoke, const char *reason)
 {
     const int64_t now = regx_now_ns();
