@@ -30,9 +30,10 @@
  * of a descriptor that threads share.
  *
  * A miss in a watched mapping makes six system calls: two fstat (the descriptors are still ours),
- * PROCMAP_QUERY, PAGEMAP_SCAN, UFFDIO_REGISTER and the query. A miss in a mapping that is not watched
- * yet repeats PROCMAP_QUERY and PAGEMAP_SCAN after UFFDIO_REGISTER. UFFDIO_REGISTER is needed even in
- * a watched mapping: the other calls do not tell whose userfaultfd watches it.
+ * PROCMAP_QUERY, PAGEMAP_SCAN, UFFDIO_REGISTER and the query; the next one there, if no event was read
+ * since, only the last three. A miss in a mapping that is not watched yet repeats PROCMAP_QUERY and
+ * PAGEMAP_SCAN after UFFDIO_REGISTER. UFFDIO_REGISTER is needed even in a watched mapping: the other
+ * calls do not tell whose userfaultfd watches it.
  *
  * The reader is neither bound to a core nor given a priority: the scheduler wakes it fastest on a core
  * near the caller's. To end the watch of a range (UFFDIO_UNREGISTER) takes 30 to 70 ms per GiB. What
@@ -332,8 +333,8 @@ static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr
 {
     regx_notifier_t *notifier = (regx_notifier_t *)monitor;
     const char *reason = regx_process_is_child(notifier->ours) ? "not watched: in a child"
-                         : atomic_load(&notifier->lost) || !regx_file_is_ours(&notifier->uffd.file)
-                             ? "not watched: the program closed the notifier's descriptor"
+                         : atomic_load(&notifier->lost)
+                             ? REGX_UFFD_LOST
                              : regx_uffd_ranges_add(&notifier->ranges, start, end, since);
 
     return reason == NULL ? REGX_OK

@@ -274,6 +274,7 @@ typedef struct look {
     uintptr_t at, end;  /* of the range: looked at so far */
     uintptr_t from, to; /* to be watched: the range, and the whole of each mapping that is unwatched
                             or of huge pages, of which no part can be */
+    regx_vma_t last;    /* mapping that was looked at */
     uint32_t unwatched; /* mappings (that cannot be asked: all) */
     const char *reason; /* why it cannot be watched */
 } look_t;
@@ -302,6 +303,7 @@ static bool look_at(void *context, const regx_vma_t *mapping)
     }
     look->unwatched += unwatched;
     look->at = mapping->end;
+    look->last = *mapping;
     return true;
 }
 
@@ -391,9 +393,12 @@ static const char *register_all(const look_t *look)
 static const char *subscribe(regx_uffd_ranges_t *ranges, uintptr_t start, uintptr_t end,
                              uint64_t *since)
 {
+    const uint64_t sequence = atomic_load(&ranges->log->sequence);
     look_t look;
 
-    *since = atomic_load(&ranges->log->head);
+    if (!regx_file_is_ours(&ranges->uffd->file)) {
+        return REGX_UFFD_LOST;
+    }
     look_over(&look, ranges, start, end);
     if (look.reason == NULL && look.unwatched > 0) {
         look.reason = why_not_more(ranges, look.unwatched);
@@ -402,6 +407,11 @@ static const char *subscribe(regx_uffd_ranges_t *ranges, uintptr_t start, uintpt
     }
     if (look.reason == NULL) {
         look.reason = register_all(&look);
+    }
+    if (look.reason == NULL && look.unwatched == 0 && look.last.kind == REGX_VMA_PRIVATE &&
+        look.last.start <= start && sequence % 2 == 0) {
+        ranges->known[ranges->next_known++ % REGX_UFFD_KNOWN] =
+            (regx_uffd_known_t){look.last.start, look.last.end, sequence};
     }
     if (look.reason != NULL || look.unwatched == 0) {
         return look.reason;
@@ -415,11 +425,34 @@ static const char *subscribe(regx_uffd_ranges_t *ranges, uintptr_t start, uintpt
     return look.reason == NULL && look.unwatched > 0 ? "not watched: it is changing" : look.reason;
 }
 
+/* Whether all of it is watched, by our userfaultfd, as was found before of the mapping that it is in. No change
+ * has been heard of since, so that is still of its kind, and no descriptor has to be recognized: of one that has
+ * become another file the kernel knows no such call, and another userfaultfd is refused what ours watches (once ours
+ * is gone nothing is watched, or the reader has lost it). What was replaced unheard (SHM_REMAP) is not watched. */
+static bool is_known(regx_uffd_ranges_t *ranges, uintptr_t start, uintptr_t end)
+{
+    const uint64_t sequence = atomic_load(&ranges->log->sequence);
+
+    for (uint32_t i = 0; i < REGX_UFFD_KNOWN; i++) {
+        regx_uffd_known_t *known = &ranges->known[i];
+
+        if (known->sequence == sequence && known->start <= start && end <= known->end) {
+            if (scan_unregistered(ranges->uffd->pagemap.fd, start, end) == 0 &&
+                regx_uffd_register(ranges->uffd->file.fd, start, end) == 0) {
+                return true;
+            }
+            known->end = 0; /* something else is there */
+        }
+    }
+    return false;
+}
+
 const char *regx_uffd_ranges_add(regx_uffd_ranges_t *ranges, uintptr_t start, uintptr_t end,
                                  uint64_t *since)
 {
     pthread_mutex_lock(&ranges->lock);
-    const char *reason = subscribe(ranges, start, end, since);
+    *since = atomic_load(&ranges->log->head);
+    const char *reason = is_known(ranges, start, end) ? NULL : subscribe(ranges, start, end, since);
     pthread_mutex_unlock(&ranges->lock);
     return reason;
 }

@@ -155,16 +155,27 @@ bool regx_notifier_watches(uintptr_t start, uintptr_t end);
  * (shmat SHM_REMAP, and what then comes into the segment's place) is not noticed here either: it is
  * watched, and regions of what was there before stay. */
 
+/* A mapping of private memory that was watched when the log's sequence was that. */
+typedef struct regx_uffd_known {
+    uintptr_t start, end;
+    uint64_t sequence;
+} regx_uffd_known_t;
+
+#define REGX_UFFD_KNOWN 16u
+#define REGX_UFFD_LOST "not watched: the program closed the notifier's descriptor"
+
 typedef struct regx_uffd_ranges {
     const regx_uffd_t *uffd;
     regx_inval_log_t *log;
     pthread_mutex_t lock; /* a leaf; never taken by the reader, nothing is allocated under it */
     regx_maps_t maps;     /* the rest is under the lock */
-    uint32_t count;       /* mappings watched, at most: those that went are subtracted only when
+    regx_uffd_known_t known[REGX_UFFD_KNOWN];
+    uint32_t next_known; /* that is replaced next */
+    uint32_t count;      /* mappings watched, at most: those that went are subtracted only when
                              all are counted anew */
-    uint32_t uncounted;   /* watched or refused, since they were last counted */
-    uint32_t put_off;     /* ranges that were not watched, since the last that was */
-    uint32_t max;         /* that may be watched: a tenth of vm.max_map_count */
+    uint32_t uncounted;  /* watched or refused, since they were last counted */
+    uint32_t put_off;    /* ranges that were not watched, since the last that was */
+    uint32_t max;        /* that may be watched: a tenth of vm.max_map_count */
 } regx_uffd_ranges_t;
 
 /* 0, or the errno of what could not be opened: nothing is to be closed then. */

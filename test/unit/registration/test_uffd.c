@@ -25,6 +25,7 @@ static struct {
     bool keeps;       /* what is watched stays so, whatever is unregistered */
     uintptr_t huge;   /* bytes of a page, less than which UFFDIO_REGISTER does not take; 0: any */
     unsigned watched; /* calls of UFFDIO_REGISTER */
+    unsigned queried; /* of PROCMAP_QUERY */
 } kernel;
 
 /* Around the call that watches. */
@@ -56,6 +57,7 @@ UNIT_WRAP(int, ioctl, int fd, unsigned long request, void *argument)
     if (refuses(request, argument)) {
         return -1;
     }
+    kernel.queried += is(request, 'f', 17);
     if (request == UFFDIO_UNREGISTER && kernel.taken != 0) {
         const struct uffdio_range *range = argument;
 
@@ -213,6 +215,31 @@ FRESH(memory_of_the_applications_own_userfaultfd_stays_its_own)
     }
     close(own);
     munmap(base, PAGES * PAGE);
+}
+
+/* Of a mapping that is known only what may have changed unheard is asked; but another userfaultfd in the place of the
+ * notifier's is not taken for it. */
+FRESH_WATCHED(what_is_known_to_be_watched_is_asked_once)
+{
+    char *base = map(LENGTH);
+    region_t regions[3] = {must_keep(monitor, base, PAGE), must_keep(monitor, base, 2 * PAGE)};
+    const int own = regx_uffd_create(UFFD_FEATURE_PAGEFAULT_FLAG_WP);
+
+    kernel.queried = 0;
+    regions[2] = must_keep(monitor, base + 4 * PAGE, PAGE);
+    assert_int_equal(kernel.queried, 0);
+    assert_int_equal(munmap(base + 4 * PAGE, PAGE), 0);
+    assert_false(hits(&regions[2]));
+    assert_int_equal(keep(monitor, base + 4 * PAGE, PAGE).status, REGX_DENIED);
+    assert_true(own >= 0 && dup2(own, monitor->query->file.fd) >= 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(keep(monitor, base, PAGE).status, REGX_DENIED);
+    }
+    for (int i = 0; i < 3; i++) {
+        drop(&regions[i]);
+    }
+    close(own);
+    munmap(base, LENGTH);
 }
 
 /* ---- whether the program pages memory ---- */
