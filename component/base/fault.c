@@ -3,13 +3,13 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/file.h"
 #include "base/util.h"
 
 /* ---- handlers ---- */
@@ -158,6 +158,15 @@ static bool is_page(uintptr_t address, unsigned bit)
     return read_it && (entry >> bit & 1) != 0;
 }
 
+/* A mapping above grows down to an address (MAP_GROWSDOWN) that the processor reaches for, or the kernel for it: here
+ * for a name. false: none has. */
+static bool may_have_grown(uintptr_t address)
+{
+    struct stat status;
+
+    return regx_raw(SYS_newfstatat, -1, (long)address, (long)&status, 0, 0) != -EFAULT;
+}
+
 bool regx_fault_may_touch(const void *address, bool stores, size_t *length)
 {
     const uintptr_t at = (uintptr_t)address;
@@ -166,6 +175,9 @@ bool regx_fault_may_touch(const void *address, bool stores, size_t *length)
 
     *length = regx_min(wanted, regx_page_size() - at % regx_page_size());
     const bool found = find_mapping(at, false, &mapping);
+    if (!found && may_have_grown(at) && find_mapping(at, false, &mapping)) {
+        return stores ? mapping.writable : mapping.readable;
+    }
     if (found && (stores ? !mapping.writable : !mapping.readable)) {
         *length = regx_min(wanted, mapping.end - at);
         return regx_fault_is_handled(SIGSEGV);

@@ -6,7 +6,9 @@
 
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 
+#include "base/fault.h"
 #include "rendezvous/buffer.h"
 
 enum { PAGE = 4096, PAGES = 9, LENGTH = PAGES * PAGE };
@@ -260,6 +262,27 @@ UNIT_TEST(guard_pages_are_left_out)
                   "this kernel has no guard pages%s", i == 0 ? "" : " of shared memory");
         check_left_out(memory, SIGBUS);
     }
+}
+
+/* There is nothing yet where a mapping will grow down to it; beyond the limit of stacks there will not be. */
+UNIT_TEST(memory_that_grows_down_to_the_end_of_a_message_is_there)
+{
+    const size_t room = 64u << 20, limit = 1u << 20;
+    char *base = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *top = base + room - PAGE;
+    struct rlimit before;
+
+    unit_handle_no_faults();
+    munmap(base, room);
+    assert_ptr_equal(mmap(top, PAGE, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN | MAP_FIXED, -1, 0),
+                     top);
+    getrlimit(RLIMIT_STACK, &before);
+    setrlimit(RLIMIT_STACK, &(struct rlimit){limit, before.rlim_max});
+    assert_true(regx_fault_has_end(top - limit / 2));
+    assert_false(regx_fault_has_end(top - 2 * limit));
+    setrlimit(RLIMIT_STACK, &before);
+    munmap(top - limit, limit + PAGE);
 }
 
 /* A blocked signal ends the process, whatever handles it. */
