@@ -175,10 +175,10 @@ static void write_json(int status, uint64_t suppressed)
     fprintf(json,
             "{\"status\": %d, \"processes\": %" PRIu64 ", \"devices\": %" PRIu64
             ", \"registrations\": %" PRIu64 ", \"postings\": %" PRIu64 ", \"large\": %" PRIu64
-            ", \"unwatched\": %" PRIu64 ", \"uncompared\": %" PRIu64 ", \"suppressed\": %" PRIu64
-            ", \"untold\": %" PRIu64 ", \"faults\": [",
+            ", \"unwatched\": %" PRIu64 ", \"uncompared\": %" PRIu64 ", \"unfollowed\": %" PRIu64
+            ", \"suppressed\": %" PRIu64 ", \"untold\": %" PRIu64 ", \"faults\": [",
             status, sum->processes, sum->devices, sum->registrations, sum->postings, sum->large,
-            sum->unwatched, sum->unwitnessed, suppressed, sum->untold);
+            sum->unwatched, sum->unwitnessed, sum->unfollowed, suppressed, sum->untold);
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
         const regx_check_fault_t *fault = &sum->faults[i];
 

@@ -65,6 +65,7 @@ typedef struct regx_check_sum {
     _Atomic uint64_t large;       /* messages of REGX_CHECK_LARGE that were posted, or received */
     _Atomic uint64_t unwatched;   /* registrations whose changes nothing reports */
     _Atomic uint64_t unwitnessed; /* that have no witness */
+    _Atomic uint64_t unfollowed;  /* for which there was no room, or no memory */
     _Atomic uint64_t untold;      /* uses beyond the limit */
     regx_check_fault_t faults[REGX_CHECK_FAULTS];
 } regx_check_sum_t;
@@ -76,7 +77,8 @@ extern const char *const regx_check_verdict_names[REGX_CHECK_VERDICTS]; /* NULL:
 void regx_check_sum_open(int fd);
 /* Uses of stale memory that are a fault, told or not. times: that each verdict was found. */
 uint64_t regx_check_sum_used(uint64_t times[REGX_CHECK_VERDICTS]);
-/* ended: how the command did, if not well; else NULL. false: nothing was followed, which it says last. */
+/* ended: how the command did, if not well; else NULL. false: nothing was followed, which it says last; or not all
+ * registrations. */
 bool regx_check_sum_print(const char *ended);
 
 /* To standard error, in one piece, unless that has become another file. Allocates nothing. */

@@ -476,6 +476,8 @@ bool regx_check_sum_print(const char *ended)
         say_count("registrations that cannot be watched (shared memory, files): ", sum->unwatched,
                   ", compared at each use");
         say_count("registrations of which bytes could not be compared: ", sum->unwitnessed, "");
+        say_count("registrations that were not followed: ", sum->unfollowed,
+                  ", for want of memory, or more than 16384 at a time");
         regx_check_say("%" PRIu64 " registrations, %" PRIu64 " postings, %" PRIu64
                        " of 1 KiB or more; stale uses: %" PRIu64 " different, %" PRIu64
                        " same, %" PRIu64 " not compared",
@@ -492,7 +494,7 @@ bool regx_check_sum_print(const char *ended)
                        sum->postings > 0 ? " but messages of less than 1 KiB" : "",
                        why_nothing(sum, ended));
     }
-    return followed;
+    return followed && sum->unfollowed == 0;
 }
 
 /* ---- begin and end, in the library ---- */

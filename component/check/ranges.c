@@ -233,7 +233,6 @@ static void start(void)
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     if (memory == MAP_FAILED) {
-        regx_check_say("no memory, so no registration is followed");
         return;
     }
     ranges = memory;
@@ -273,7 +272,6 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
                                            size_t length, uint64_t iova, int access)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static _Atomic bool was_full;
     regx_check_call_t call;
     regx_watch_t watch;
     bool watched = false, witnessed = false;
@@ -322,15 +320,9 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
     }
     leave();
     atomic_fetch_add(&regx_check_sum->registrations, 1);
-    if (range == NULL) {
-        if (ranges != NULL && !atomic_exchange(&was_full, true)) {
-            regx_check_say("of more than %d registrations at a time the others are not followed",
-                           REGX_CHECK_RANGES);
-        }
-        return NULL;
-    }
-    atomic_fetch_add(&regx_check_sum->unwatched, !watched);
-    atomic_fetch_add(&regx_check_sum->unwitnessed, !witnessed);
+    atomic_fetch_add(&regx_check_sum->unfollowed, range == NULL);
+    atomic_fetch_add(&regx_check_sum->unwatched, range != NULL && !watched);
+    atomic_fetch_add(&regx_check_sum->unwitnessed, range != NULL && !witnessed);
     return range;
 }
 

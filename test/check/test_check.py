@@ -137,9 +137,11 @@ def test_a_cache_that_follows_changes_is_not_accused(check: Check, build: Build,
     assert " 200 postings" in done.stderr and json.loads(check.json.read_text())["large"] == 200
 
 
-def test_what_is_registered_beyond_its_room_is_said_once(check: Check) -> None:
-    done = check.stale("munmap", "many", 2)
-    assert done.stderr.count("of more than 16384 registrations at a time the others are not followed") == 1, done.stderr
+@pytest.mark.parametrize(("words", "use"), [([], "many"), (["prlimit", f"--as={64 << 20}"], "write")], ids=["no-room", "no-memory"])
+def test_registrations_that_are_not_followed_are_said_and_are_not_what_is_required(check: Check, words: list[str], use: str) -> None:
+    done = check.run("--require", *words, check.built / "stale", "none", use, 2)
+    assert (done.returncode, done.stdout) == (4, "stale: done\n"), done.stderr
+    assert done.stderr.count("registrations that were not followed: 3, for want of memory") == 1, done.stderr
     assert "compared at each use" not in done.stderr
 
 
