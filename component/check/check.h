@@ -40,7 +40,7 @@ enum { REGX_CHECK_REGISTERED, REGX_CHECK_CHANGED, REGX_CHECK_USED, REGX_CHECK_EV
 
 #define REGX_CHECK_LARGE 1024 /* what connects is smaller: UCX has up to 177 bytes */
 #define REGX_CHECK_FAULTS 256
-#define REGX_CHECK_TEXT 9216
+#define REGX_CHECK_TEXT 10752
 
 /* A distinct fault: what three calls of a process have in common. That process alone writes it. */
 typedef struct regx_check_fault {

@@ -15,7 +15,7 @@
 #include "check/check.h"
 
 enum { HALF = REGX_CHECK_FRAMES / 2, DEEPEST = 1000 }; /* functions of a stack */
-enum { LIMIT = 100, LINE = 2048, WIDTH = 100, SYMBOL = 160 };
+enum { LIMIT = 100, LINE = 2048, WIDTH = 120, SYMBOL = 160, FILE_NAME = 30 };
 
 regx_check_sum_t *regx_check_sum;
 
@@ -48,6 +48,11 @@ void regx_check_say(const char *format, ...)
     }
 }
 
+static bool is_mpi(const char *function)
+{
+    return strncmp(function, "MPI_", 4) == 0 || strncmp(function, "PMPI_", 5) == 0;
+}
+
 static const char *next_of(const char *frame)
 {
     const char *next = strstr(frame + 1, " < ");
@@ -68,7 +73,7 @@ static int put_line(char *to, const char *before, const char *text, bool innermo
         return sprintf(to, "\n%s%s", before, text);
     }
     for (next = inner; *next != '\0' && !innermost; next = next_of(next)) {
-        mpi = strncmp(next, " < MPI_", 7) == 0 || strncmp(next, " < PMPI_", 8) == 0 ? next : mpi;
+        mpi = is_mpi(next + 3) ? next : mpi;
     }
     while (*(next = next_of(outer)) != '\0' &&
            (innermost || (size_t)(inner - text) + kept + strlen(outer) > room)) {
@@ -277,7 +282,8 @@ static bool find_symbol(const char *path, uint64_t *at, char name[SYMBOL])
     return found;
 }
 
-/* "what in inner+0x1 < outer+0x2 < …": functions, or files where they have no name, and where in it the call is. */
+/* "what in inner+0x1 (library) < outer+0x2 < …": functions, or files where they have no name, and where in it the call
+ * is. */
 static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_check_call_t *call)
 {
     size_t at = (size_t)snprintf(text, REGX_CHECK_TEXT, "%s", what);
@@ -294,7 +300,8 @@ static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_c
         }
         frame--; /* in the call, which returns behind it */
         dladdr1(frame, &info, (void **)&map, RTLD_DL_LINKMAP);
-        const char *file = basename(info.dli_fname); /* or the function */
+        const char *file = basename(info.dli_fname);                    /* or the function */
+        const char *library = map != NULL ? basename(map->l_name) : ""; /* the program has none */
         uint64_t place = (uintptr_t)frame - (map != NULL ? map->l_addr : 0);
         if (info.dli_sname != NULL && strlen(info.dli_sname) < SYMBOL) {
             file = info.dli_sname;
@@ -304,8 +311,16 @@ static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_c
             file = own;
         } else if (i > 0 && strncmp(file, "libc.so", 7) == 0) {
             break; /* what calls main, or a thread's function */
+        } else {
+            library = "";
         }
         at += (size_t)sprintf(text + at, "%s%.*s+0x%" PRIx64, between, SYMBOL, file, place);
+        if (*library != '\0' && !is_mpi(file)) { /* else the name says it */
+            const char *end = strstr(library, ".so");
+            const size_t length = end != NULL ? (size_t)(end - library) + 3 : strlen(library);
+
+            at += (size_t)sprintf(text + at, " (%.*s)", (int)regx_min(length, FILE_NAME), library);
+        }
     }
     for (; *text != '\0'; text++) { /* as it is in JSON */
         if (*text == '"' || *text == '\\' || (unsigned char)*text < ' ') {

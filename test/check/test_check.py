@@ -161,8 +161,18 @@ def test_of_a_long_stack_the_middle_is_left_out_but_not_what_calls_mpi(check: Ch
     assert re.search(r"( < run_below){15,} < \.\.\.( < run_below){15,}$", str(fault["changed"])), done.stderr
     for line in [r"registered at \S+ s in planted_registration\S+ < \.\.\. < MPI_Run\S+ < run_below\S+ < \.\.\.( < run_below\S+)+",
                  r"used by a write in planted_use\S+ < MPI_Run\S+ < run_below\S+ < \.\.\.( < run_below\S+)+",
-                 r"(?=.{40,98}\n)made stale by munmap in \S+ < planted_change\S+ < .*\.\.\. < run_below\S+"]:
+                 r"(?=.{40,118}\n)made stale by munmap in \S+ \(libc.so\) < planted_change\S+ < .*\.\.\. < run_below\S+"]:
         assert re.search(f"\n  {line}\n", done.stderr), done.stderr
+
+
+def test_a_function_of_a_library_is_told_with_it(check: Check, tmp_path: Path) -> None:
+    source, library = tmp_path / "pool.c", tmp_path / "libpool.so.1"
+    source.write_text("#include <sys/syscall.h>\n#include <unistd.h>\nint munmap(void *base, size_t length) { return (int)syscall(SYS_munmap, base, length); }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    check.environment["LD_PRELOAD"] = str(library)
+    done = check.stale("munmap", "write")
+    assert check.faults()[0]["changed"] == "munmap in syscall (libc.so) < munmap (libpool.so) < planted_change < run", done.stderr
+    assert re.search(r"made stale by munmap in syscall\S+ \(libc.so\) < munmap\+0x\w+ \(libpool.so\) < planted_change\+0x\w+ < run\+", done.stderr)
 
 
 def test_a_limit_of_distinct_faults(check: Check) -> None:
