@@ -130,32 +130,19 @@ static struct ibv_context *open_device(const char *name, size_t length)
     return context;
 }
 
-/* Verbs codes speeds and widths by one bit each. */
-static unsigned decode(const unsigned values[8], unsigned code)
-{
-    return __builtin_popcount(code) == 1 && code < 1u << 8 ? values[__builtin_ctz(code)] : 0;
-}
-
-/* What is faster than NDR, whose bit is the last, libraries know as that or not at all; but the kernel
- * tells the rate of the port. */
+/* The rate that the kernel tells: verbs codes speeds and widths, but a library does not know the codes of
+ * ports that are faster than those of its day. */
 unsigned regx_verbs_port_speed(const regx_verbs_port_t *port)
 {
-    static const unsigned megabits[8] = {2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000};
-    static const unsigned lanes[8] = {1, 4, 8, 12, 2};
-    const unsigned speed = port->attr.active_speed;
-    const unsigned known = decode(megabits, speed) * decode(lanes, port->attr.active_width);
     char path[sizeof(regx_device_name_t) + 64], line[64];
     double gigabits = 0;
 
-    if (known != 0 && speed < 1u << 7) {
-        return known;
-    }
     snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s/ports/%u/rate",
              (int)strcspn(port->name, ":"), port->name, port->number);
     return regx_read_line(path, line, sizeof(line)) && sscanf(line, "%lf Gb/sec", &gigabits) == 1 &&
                    gigabits >= 1 && gigabits < 1e6
                ? (unsigned)(gigabits * 1000)
-               : known;
+               : 0;
 }
 
 /* What the kernel calls an open file; "" where it does not tell. */

@@ -229,7 +229,7 @@ static inline bool regx_gid_is_link_local(const struct ibv_gid_entry *gid)
 {
     return gid->gid.raw[0] == 0xfe && (gid->gid.raw[1] & 0xc0) == 0x80;
 }
-/* Megabits per second, by the attributes; 0: not known. */
+/* Megabits per second; 0: not known. */
 unsigned regx_verbs_port_speed(const regx_verbs_port_t *port);
 /* Reads the port's attributes anew, and where its GID is. false: it has that GID no more. What cannot
  * be read stays as it was. */

@@ -51,8 +51,6 @@ fake_port_t *fake_add(uint8_t network, uint8_t host)
     snprintf(device->name, sizeof(device->name), "fake%d", fake.count++);
     device->transport_type = IBV_TRANSPORT_IB;
     *port = (fake_port_t){.link_layer = IBV_LINK_LAYER_ETHERNET,
-                          .speed = 32,
-                          .width = 1,
                           .lid = (uint16_t)fake.count,
                           .gid_type = IBV_GID_TYPE_ROCE_V2,
                           .pkeys = {0xffff, 0x8123},
@@ -180,8 +178,6 @@ static int query_port(struct ibv_context *context, uint8_t number, struct ibv_po
                                             port->message_max != 0 ? port->message_max : 1u << 31,
                                         .pkey_tbl_len = FAKE_PKEYS,
                                         .lid = port->lid,
-                                        .active_speed = port->speed,
-                                        .active_width = port->width,
                                         .link_layer = port->link_layer,
                                         .flags = port->port_flags};
 

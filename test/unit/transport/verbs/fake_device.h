@@ -20,7 +20,6 @@
 typedef struct fake_port { /* a device has one port, numbered 1 */
     uint8_t link_layer;    /* IBV_LINK_LAYER_ETHERNET or IBV_LINK_LAYER_INFINIBAND */
     uint8_t port_flags;    /* of ibv_port_attr, such as IBV_QPF_GRH_REQUIRED */
-    uint8_t speed, width;  /* active ones, as verbs codes them */
     bool down;
     bool without_gid;
     uint16_t lid;

@@ -16,23 +16,19 @@ static regx_status_t status;
 static const regx_verbs_settings_t *settings;
 
 static const char
-    *cores[FAKE_DEVICES]; /* near to a port, as the kernel lists them; NULL: unknown */
+    *cores[FAKE_DEVICES], /* near to a port, as the kernel lists them; NULL: unknown */
+    *rates[FAKE_DEVICES]; /* of the ports, as it tells them; NULL: unknown */
 static size_t near;       /* ports that were chosen so */
-static const char *rate;  /* of the first port, as the kernel tells it; NULL: unknown */
 
 /* What /sys has of the devices in memory. */
 UNIT_WRAP(FILE *, fopen, const char *path, const char *mode)
 {
-    const char *text;
     unsigned device;
 
-    if (strcmp(path, "/sys/class/infiniband/fake0/ports/1/rate") == 0) {
-        text = rate;
-    } else if (sscanf(path, "/sys/class/infiniband/fake%u/device/local_cpulist", &device) == 1) {
-        text = cores[device];
-    } else {
+    if (sscanf(path, "/sys/class/infiniband/fake%u/", &device) != 1) {
         return __real_fopen(path, mode);
     }
+    const char *text = strstr(path, "/rate") != NULL ? rates[device] : cores[device];
     return text == NULL ? NULL : fmemopen((void *)(uintptr_t)text, strlen(text), "r");
 }
 
@@ -62,18 +58,12 @@ static const char *chosen(const char *include, const char *exclude)
     return text;
 }
 
-static void set_speed(fake_port_t *port, uint8_t speed, uint8_t width)
-{
-    port->speed = speed;
-    port->width = width;
-}
-
 static int two_ports(void **state)
 {
     fake_reset();
     fake_add(1, 1);
     memset(cores, 0, sizeof(cores));
-    rate = NULL;
+    rates[0] = rates[1] = "25 Gb/sec (1X EDR)\n";
     settings = NULL;
     return 0;
 }
@@ -81,15 +71,15 @@ static int two_ports(void **state)
 UNIT_TEST_BETWEEN(ports_of_one_kind_are_used_together, two_ports, NULL)
 {
     assert_string_equal(chosen(NULL, NULL), "fake0:1 fake1:1");
-    set_speed(&fake.ports[0], 32, 2); /* 100 Gb/s */
-    set_speed(&fake.ports[1], 64, 1); /* 50 */
+    rates[0] = "100 Gb/sec (4X EDR)\n";
+    rates[1] = "50 Gb/sec (1X HDR)\n";
     assert_string_equal(chosen(NULL, NULL), "fake0:1 fake1:1");
 }
 
 UNIT_TEST_BETWEEN(much_slower_port_is_left_out, two_ports, NULL)
 {
-    set_speed(&fake.ports[0], 4, 1);  /* 10 Gb/s */
-    set_speed(&fake.ports[1], 32, 2); /* 100 */
+    rates[0] = "10 Gb/sec (1X QDR)\n";
+    rates[1] = "100 Gb/sec (4X EDR)\n";
     assert_string_equal(chosen(NULL, NULL), "fake1:1");
     assert_string_equal(chosen("fake0", NULL), "fake0:1"); /* unless it is named */
     assert_string_equal(chosen(NULL, "fake1"), "fake0:1");
@@ -125,9 +115,9 @@ UNIT_TEST_BETWEEN(link_layers_are_not_mixed, two_ports, NULL)
     fake.ports[1].link_layer = IBV_LINK_LAYER_INFINIBAND;
     fake.ports[1].gid_type = IBV_GID_TYPE_IB;
     assert_string_equal(chosen(NULL, NULL), "fake1:1"); /* as fast */
-    set_speed(&fake.ports[1], 32, 2);
+    rates[1] = "100 Gb/sec (4X EDR)\n";
     assert_string_equal(chosen(NULL, NULL), "fake1:1"); /* faster */
-    set_speed(&fake.ports[1], 1, 1);
+    rates[1] = "2.5 Gb/sec (1X SDR)\n";
     assert_string_equal(chosen(NULL, NULL), "fake0:1"); /* slower */
     assert_string_equal(chosen("fake0,fake1", NULL), "fake0:1 fake1:1");
 }
@@ -219,22 +209,16 @@ static const regx_transport_config_t first_port = {
 UNIT_TEST_BETWEEN(the_speed_of_a_port_is_known, two_ports, NULL)
 {
     static const struct {
-        uint8_t speed, width;
         unsigned megabits, latency;
         const char *rate;
-    } ports[] = {{32, 2, 100000, 1, "1 Gb/sec"}, /* the device knows */
-                 {64, 2, 200000, 1, NULL},
-                 {1, 1, 2500, 14, NULL},
-                 {99, 2, 0, 0, NULL},
-                 {128, 2, 400000, 1, NULL},
-                 {128, 2, 800000, 1, "800 Gb/sec (4X XDR)\n"}, /* to old libraries */
-                 {0, 2, 800000, 1, "800 Gb/sec (4X XDR)\n"},
-                 {0, 2, 0, 0, "many\n"},
-                 {99, 1, 2500, 14, "2.5 Gb/sec (1X SDR)\n"}};
+    } ports[] = {{2500, 14, "2.5 Gb/sec (1X SDR)\n"},
+                 {56000, 1, "56 Gb/sec (4X FDR)\n"},
+                 {800000, 1, "800 Gb/sec (4X XDR)\n"},
+                 {0, 0, "many\n"},
+                 {0, 0, NULL}};
 
     for (size_t i = 0; i < sizeof(ports) / sizeof(ports[0]); i++) {
-        set_speed(&fake.ports[0], ports[i].speed, ports[i].width);
-        rate = ports[i].rate;
+        rates[0] = ports[i].rate;
         regx_transport_t *transport = NULL;
         assert_int_equal(regx_transport_ops.open(&first_port, error, &transport), REGX_OK);
         assert_int_equal(transport->megabits, ports[i].megabits);
