@@ -200,17 +200,6 @@ static void verbs_free(regx_verbs_t *verbs)
     free(verbs);
 }
 
-static void init_lock(regx_lock_t *lock, bool threads)
-{
-    pthread_mutexattr_t recursive;
-
-    pthread_mutexattr_init(&recursive);
-    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&lock->mutex, &recursive);
-    pthread_mutexattr_destroy(&recursive);
-    lock->real = threads;
-}
-
 static regx_status_t verbs_open(const regx_transport_config_t *config, regx_error_t error,
                                 regx_transport_t **transport)
 {
@@ -220,7 +209,8 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, regx_erro
     if (verbs == NULL) {
         return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
     }
-    init_lock(&verbs->lock, config->threads);
+    verbs->lock =
+        (regx_lock_t){.mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, .real = config->threads};
     regx_lock_init(&verbs->conns.lock, config->threads);
     regx_list_init(&verbs->table.eps);
     regx_list_init(&verbs->ending);
