@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <glob.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,35 +89,19 @@ bool regx_transport_word(unsigned index, regx_param_word_t *word)
 
 /* ---- loading ---- */
 
-/* The folder of the file that holds this function, with the slash at its end. */
-static int folder_length(const char **file)
-{
-    const char *slash;
-    Dl_info info;
-
-    if (dladdr((const void *)(uintptr_t)&regx_transport_load, &info) == 0 ||
-        info.dli_fname == NULL) {
-        return -1;
-    }
-    *file = info.dli_fname;
-    slash = strrchr(info.dli_fname, '/');
-    return slash == NULL ? 0 : (int)(slash - info.dli_fname) + 1;
-}
-
 const regx_transport_ops_t *regx_transport_load(const char *name, regx_error_t error)
 {
     const regx_transport_ops_t *ops;
-    const char *file = "";
-    char *path = NULL;
-    void *object;
-    int length = folder_length(&file);
+    char own[PATH_MAX], *path = NULL;
+    Dl_info info = {.dli_fname = "/"};
 
-    if (length < 0 || asprintf(&path, "%.*s%sregx_transport_%s.so", length, file,
-                               length == 0 ? "./" : "", name) < 0) {
-        snprintf(error, REGX_ERROR, "transport %s: cannot find the folder that regx lies in", name);
+    dladdr((const void *)(uintptr_t)&regx_transport_load, &info);
+    snprintf(own, sizeof(own), "%s", info.dli_fname);
+    if (asprintf(&path, "%s/regx_transport_%s.so", dirname(own), name) < 0) {
+        snprintf(error, REGX_ERROR, "transport %s: out of memory", name);
         return NULL;
     }
-    object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (object == NULL) {
         snprintf(error, REGX_ERROR, "transport %s cannot be loaded: %s", name, dlerror());
         free(path);
