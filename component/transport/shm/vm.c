@@ -135,19 +135,14 @@ regx_status_t regx_vm_check(regx_vm_peer_t *peer)
 void regx_vm_explain(const regx_vm_peer_t *peer, char *reason, size_t reason_size)
 {
     const int error = atomic_load_explicit(&peer->error, memory_order_relaxed);
+    const bool foreign = error == EPERM && peer->space == REGX_VM_OTHER_USERS;
 
-    if (error == 0) {
-        snprintf(reason, reason_size, "process_vm: another PID namespace");
-    } else if (error == EPERM && peer->space == REGX_VM_OTHER_USERS) {
-        snprintf(reason, reason_size, "process_vm: another user namespace");
-    } else if (error == ESRCH) {
-        snprintf(reason, reason_size, "process_vm: the peer's first thread has ended");
-    } else if (error == EPERM) {
-        snprintf(reason, reason_size,
-                 "process_vm: not permitted (rights, dumpable, Yama, seccomp)");
-    } else {
-        snprintf(reason, reason_size, "process_vm: %s", strerror(error));
-    }
+    snprintf(reason, reason_size, "process_vm: %s",
+             error == 0       ? "another PID namespace"
+             : foreign        ? "another user namespace"
+             : error == ESRCH ? "the peer's first thread has ended"
+             : error == EPERM ? "not permitted (rights, dumpable, Yama, seccomp)"
+                              : strerror(error));
 }
 
 /* When threads end the kernel takes their memory and closes their files some time before it says that
