@@ -48,22 +48,9 @@ struct regx_alloc_mem_block {
 
 /* ---- segments ---- */
 
-/* NULL: there is none. */
-static char *open_segment(size_t length, regx_alloc_mem_name_t *name)
-{
-    void *base = NULL;
-
-    if (regx_shm_file_make(length, &name->file, &base) < 0) {
-        return NULL;
-    }
-    name->base = (uintptr_t)base;
-    name->length = length;
-    return base;
-}
-
 /* A new segment is one free block of `whole` bytes at least, at the end of the list.
- * REGX_NO_MEMORY: it cannot be made, and `reason` is set. */
-static regx_status_t add_segment_locked(regx_shm_t *shm, size_t whole, const char **reason)
+ * NULL; or why it cannot be made. */
+static const char *add_segment_locked(regx_shm_t *shm, size_t whole)
 {
     regx_alloc_mem_t *alloc_mem = &shm->alloc_mem;
     regx_alloc_mem_shared_t *shared = &regx_shm_main(shm)->alloc_mem; /* only written */
@@ -72,19 +59,18 @@ static regx_status_t add_segment_locked(regx_shm_t *shm, size_t whole, const cha
         regx_align_up(regx_max(whole, alloc_mem->bytes / SEGMENT_PART), SEGMENT_UNIT);
     const size_t length = regx_min(wanted, left & ~(regx_page_size() - 1));
     regx_alloc_mem_block_t **last = &alloc_mem->blocks;
-    regx_alloc_mem_name_t name;
+    regx_alloc_mem_name_t name = {.length = length};
+    void *base;
 
     if (length < whole || alloc_mem->count == REGX_ALLOC_MEM_SEGMENTS) {
-        *reason = USED_UP;
-        return REGX_NO_MEMORY;
+        return USED_UP;
     }
     regx_alloc_mem_block_t *block = malloc(sizeof(*block));
-    char *base = block != NULL ? open_segment(length, &name) : NULL;
-    if (base == NULL) {
+    if (block == NULL || regx_shm_file_make(length, &name.file, &base) < 0) {
         free(block);
-        *reason = "MPI_Alloc_mem: no shared memory";
-        return REGX_NO_MEMORY;
+        return "MPI_Alloc_mem: no shared memory";
     }
+    name.base = (uintptr_t)base;
     *block = (regx_alloc_mem_block_t){.base = base, .length = length, .segment = alloc_mem->count};
     while (*last != NULL) {
         last = &(*last)->next;
@@ -94,7 +80,7 @@ static regx_status_t add_segment_locked(regx_shm_t *shm, size_t whole, const cha
     alloc_mem->names[alloc_mem->count] = name;
     shared->names[alloc_mem->count++] = name;
     atomic_store_explicit(&shared->count, alloc_mem->count, memory_order_release);
-    return REGX_OK;
+    return NULL;
 }
 
 /* ---- blocks ---- */
@@ -123,30 +109,21 @@ static void *take_block_locked(regx_alloc_mem_t *alloc_mem, size_t length)
     return block->base;
 }
 
-static void *allocate_locked(regx_shm_t *shm, size_t length, const char **reason)
-{
-    void *memory = take_block_locked(&shm->alloc_mem, length);
-
-    if (memory == NULL && add_segment_locked(shm, length, reason) == REGX_OK) {
-        memory = take_block_locked(&shm->alloc_mem, length);
-    }
-    return memory;
-}
-
 void *regx_shm_allocate(regx_transport_t *transport, size_t length)
 {
     regx_shm_t *shm = regx_shm_of(transport);
+    const size_t most = shm->config.owned_size, whole = regx_align_up(length, regx_page_size());
     const char *reason = USED_UP;
     void *memory = NULL;
 
-    if (length < REGX_ALLOC_MEM_MIN || shm->config.owned_size == 0) {
+    if (length < REGX_ALLOC_MEM_MIN || most == 0) {
         return NULL;
     }
-    if (length <= shm->config.owned_size) {
-        regx_lock(&shm->alloc_mem.lock);
-        memory = allocate_locked(shm, regx_align_up(length, regx_page_size()), &reason);
-        regx_unlock(&shm->alloc_mem.lock);
+    regx_lock(&shm->alloc_mem.lock);
+    while (length <= most && (memory = take_block_locked(&shm->alloc_mem, whole)) == NULL &&
+           (reason = add_segment_locked(shm, whole)) == NULL) {
     }
+    regx_unlock(&shm->alloc_mem.lock);
     if (memory == NULL) {
         regx_transport_fall_back(&shm->config, REGX_TRACE_CHOICE, reason);
     }
