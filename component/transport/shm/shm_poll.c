@@ -313,30 +313,22 @@ static inline bool has_request(const regx_shm_t *shm)
     return atomic_load_explicit(&shm->queue->requests, memory_order_acquire) != shm->accepted;
 }
 
-/* Takes one request. false: none is ready. */
-static bool accept_request(regx_shm_t *shm, regx_connect_request_t *request)
+/* Accepts each request that is ready, once. One that comes meanwhile may wait for the next call. */
+static __attribute__((noinline)) int accept_neighbours(regx_shm_t *shm)
 {
+    int events = 0;
+
     for (int i = 0; has_request(shm) && i < REGX_CONNECT_QUEUE_ENTRIES; i++) {
         _Atomic uint32_t *state = &shm->queue->entries[i].state;
 
         if (atomic_load_explicit(state, memory_order_acquire) == REGX_REQUEST_READY) {
-            *request = shm->queue->entries[i].request;
+            const regx_connect_request_t request = shm->queue->entries[i].request;
+
             atomic_store_explicit(state, REGX_REQUEST_FREE, memory_order_release);
             shm->accepted++;
-            return true;
+            accept_neighbour(shm, &request);
+            events++;
         }
-    }
-    return false;
-}
-
-static __attribute__((noinline)) int accept_neighbours(regx_shm_t *shm)
-{
-    regx_connect_request_t request;
-    int events = 0;
-
-    while (accept_request(shm, &request)) {
-        accept_neighbour(shm, &request);
-        events++;
     }
     return events;
 }
