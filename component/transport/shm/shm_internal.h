@@ -326,7 +326,7 @@ struct regx_shm {
     regx_shm_inbound_t **inbound;
     regx_shm_inbound_t *delivering; /* its frames, at this moment */
     _Atomic uint32_t received;      /* frames and connect requests, of all; written by progress */
-    size_t inbound_count, inbound_room;
+    size_t inbound_count;
     regx_shared_copies_t shared_copies;
     regx_cico_t cico;
     regx_alloc_mem_t alloc_mem;

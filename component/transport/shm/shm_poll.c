@@ -9,24 +9,18 @@
 /* Frames received from one neighbour before the next one's turn. */
 #define BATCH 16
 
-/* For one more neighbour. If there is none, `reason` is set. */
-static regx_status_t make_room(regx_shm_t *shm, const char **reason)
+/* For one more neighbour. NULL; or why there is none. */
+static const char *make_room(regx_shm_t *shm)
 {
     if (shm->inbound_count == REGX_SHM_NEIGHBOURS_MAX) {
-        *reason = "there are too many neighbours";
-        return REGX_NO_MEMORY;
+        return "there are too many neighbours";
     }
-    if (shm->inbound_count == shm->inbound_room) {
-        const size_t room = shm->inbound_room == 0 ? 8 : 2 * shm->inbound_room;
-        regx_shm_inbound_t **more = realloc(shm->inbound, room * sizeof(*more));
-
-        if (more == NULL) {
-            return REGX_NO_MEMORY;
-        }
-        shm->inbound = more;
-        shm->inbound_room = room;
+    regx_shm_inbound_t **more = realloc(shm->inbound, (shm->inbound_count + 1) * sizeof(*more));
+    if (more == NULL) {
+        return "out of memory";
     }
-    return REGX_OK;
+    shm->inbound = more;
+    return NULL;
 }
 
 /* Maps the memory in which the mailbox is to be. REGX_OK; else as regx_segment_map. */
@@ -96,12 +90,10 @@ static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *requ
 {
     const regx_transport_events_t *events = &shm->config.events;
     regx_shm_inbound_t *inbound = calloc(1, sizeof(*inbound));
-    const char *reason = "out of memory";
-    regx_status_t status = REGX_NO_MEMORY;
+    const char *reason = inbound != NULL ? make_room(shm) : "out of memory";
+    const regx_status_t status =
+        reason == NULL ? map_mailbox(shm, request, inbound, &reason) : REGX_NO_MEMORY;
 
-    if (inbound != NULL && make_room(shm, &reason) == REGX_OK) {
-        status = map_mailbox(shm, request, inbound, &reason);
-    }
     if (status != REGX_OK) {
         free(inbound);
         if (status == REGX_INVALID) {
