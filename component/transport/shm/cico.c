@@ -473,7 +473,6 @@ regx_status_t regx_cico_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
     }
     regx_cico_note(shm, get); /* before it is listed: then another thread may end it */
     get->staged = true;       /* from now on, if it was not */
-    get->pending = (regx_pending_t){.kind = REGX_PENDING_GET, .conn = &conn->super};
     tell_copied_out(get, 0);
     atomic_fetch_add_explicit(&conn->peer.main->cico.requests, 1, memory_order_release);
     regx_lock(&shm->lock);
@@ -511,24 +510,17 @@ static size_t ready_of(const regx_get_t *get)
     return valid ? regx_min((size_t)(uint32_t)seen, get->length) : 0;
 }
 
-bool regx_cico_claim_for_kernel(regx_shm_conn_t *conn, const regx_get_t *get)
+bool regx_cico_claim_for_kernel(const regx_get_t *get)
 {
-    if (index_of(get) >= REGX_CICO_OFFERS) {
-        return true;
-    }
     const uint32_t number = regx_shm_key_unpack(&get->key).offer.generation;
     uint64_t seen = pack(number, REGX_CICO_NOBODY);
 
-    return atomic_compare_exchange_strong_explicit(
-               &conn->peer.main->cico.cells[index_of(get)].reader, &seen,
-               pack(number, REGX_CICO_KERNEL), memory_order_acq_rel, memory_order_relaxed) ||
-           seen != pack(number, REGX_CICO_SENDER) || regx_vm_gone(&conn->peer.vm);
-}
-
-/* The same, of a get that waits. */
-static bool claim_for_kernel(const regx_get_t *get)
-{
-    return regx_cico_claim_for_kernel(regx_shm_conn_of(get->pending.conn), get);
+    return index_of(get) >= REGX_CICO_OFFERS ||
+           atomic_compare_exchange_strong_explicit(&peers_cell(get)->reader, &seen,
+                                                   pack(number, REGX_CICO_KERNEL),
+                                                   memory_order_acq_rel, memory_order_relaxed) ||
+           seen != pack(number, REGX_CICO_SENDER) ||
+           regx_vm_gone(&regx_shm_conn_of(get->pending.conn)->peer.vm);
 }
 
 static bool has_ready_bytes(const regx_get_t *get)
@@ -562,7 +554,7 @@ static regx_get_t *claim_late_locked(regx_shm_t *shm, const regx_conn_t *conn,
         regx_get_t *get = regx_get_of(regx_pending_of(link));
 
         if (get->pending.conn == conn && get != kept && !has_ready_bytes(get) &&
-            claim_for_kernel(get)) {
+            regx_cico_claim_for_kernel(get)) {
             return get;
         }
     }
@@ -615,15 +607,11 @@ static void remove_get(regx_shm_t *shm, regx_get_t *get)
  * computes, or has no core for a while. `stages_taken` does not count it. */
 static void give_up(regx_shm_t *shm, regx_get_t *get)
 {
-    const size_t copied_out = get->pending.moved;
-
     regx_trace(shm->config.trace, REGX_TRACE_PATH,
                "shm: what comes to a staging buffer comes late, the kernel copies the rest");
     remove_get(shm, get);
-    regx_shm_queue_get(regx_shm_conn_of(get->pending.conn), get, NULL);
-    /* It goes on with the first byte that is not there. Only progress looks at these two. */
-    get->pending.moved = copied_out;
-    get->pending.from_end = false;
+    regx_shm_queue_copy(regx_shm_conn_of(get->pending.conn), &get->pending);
+    get->pending.from_end = false; /* it goes on with the first byte that is not there */
 }
 
 /* Whether nothing comes to the oldest get, though something may come to `ready`. The clock is read at
@@ -705,7 +693,7 @@ static bool copy_out_next(regx_shm_t *shm)
         remove_get(shm, get);
         regx_count(shm->config.counters, &shm->config.counters->stages_taken, 1);
         get->done(get, REGX_OK);
-    } else if (looks_seldom(cico) && claim_for_kernel(get)) {
+    } else if (looks_seldom(cico) && regx_cico_claim_for_kernel(get)) {
         give_up(shm, get);
     } else if (get->pending.moved / REGX_SHM_TURN > before / REGX_SHM_TURN) {
         regx_lock(&shm->lock);

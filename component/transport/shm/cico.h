@@ -110,7 +110,7 @@ void regx_cico_note(regx_shm_t *shm, const regx_get_t *get);
 regx_status_t regx_cico_ask_locked(regx_shm_conn_t *conn, regx_get_t *get);
 /* Claims the message that the get's key names for the kernel's copy, for good. false: the sender copies
  * a step of it to a staging buffer now. */
-bool regx_cico_claim_for_kernel(regx_shm_conn_t *conn, const regx_get_t *get);
+bool regx_cico_claim_for_kernel(const regx_get_t *get);
 /* Copies what there is to copy, each way, one message at most. Returns how many events there
  * were. */
 int regx_cico_progress(regx_shm_t *shm);

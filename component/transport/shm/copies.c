@@ -58,7 +58,7 @@ static void count_own_locked(regx_shm_t *shm, int change)
 }
 
 /* The order of a shared copy's pieces was chosen when the peer was asked. */
-static void queue_copy(regx_shm_conn_t *conn, regx_pending_t *op)
+void regx_shm_queue_copy(regx_shm_conn_t *conn, regx_pending_t *op)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
@@ -68,19 +68,6 @@ static void queue_copy(regx_shm_conn_t *conn, regx_pending_t *op)
     regx_list_set(&shm->turns, &conn->turn, true);
     count_own_locked(shm, 1);
     regx_unlock(&shm->lock);
-}
-
-void regx_shm_queue_put(regx_shm_conn_t *conn, regx_put_t *put)
-{
-    put->pending = (regx_pending_t){.kind = REGX_PENDING_PUT, .conn = &conn->super};
-    queue_copy(conn, &put->pending);
-}
-
-void regx_shm_queue_get(regx_shm_conn_t *conn, regx_get_t *get, regx_shared_copy_t *shared)
-{
-    get->pending =
-        (regx_pending_t){.kind = REGX_PENDING_GET, .conn = &conn->super, .shared = shared};
-    queue_copy(conn, &get->pending);
 }
 
 /* ---- a connection's turn ---- */

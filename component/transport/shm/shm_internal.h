@@ -500,10 +500,8 @@ regx_status_t regx_shm_copy_part(regx_shm_t *shm, regx_pending_t *op, size_t at,
 
 /* ---- copies.c ---- */
 
-/* Queue a copy from or to the memory of the peer, which progress has the kernel make. shared: by
- * regx_shared_copy_ask_locked, or NULL. */
-void regx_shm_queue_put(regx_shm_conn_t *conn, regx_put_t *put);
-void regx_shm_queue_get(regx_shm_conn_t *conn, regx_get_t *get, regx_shared_copy_t *shared);
+/* Queues a put or get, of which `pending` is filled in, for progress to have the kernel make. */
+void regx_shm_queue_copy(regx_shm_conn_t *conn, regx_pending_t *op);
 /* Copies one piece, or several short ones, for this process or, if there is nothing, for a peer.
  * Returns how many events there were. */
 int regx_shm_poll_copies(regx_shm_t *shm);

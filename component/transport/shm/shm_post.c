@@ -208,7 +208,8 @@ regx_status_t regx_shm_put(regx_conn_t *super, regx_put_t *put)
         return status;
     }
     regx_unlock(&conn->lock);
-    regx_shm_queue_put(conn, put);
+    put->pending = (regx_pending_t){.kind = REGX_PENDING_PUT, .conn = super};
+    regx_shm_queue_copy(conn, &put->pending);
     return REGX_PENDING;
 }
 
@@ -220,16 +221,17 @@ regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
     if (status != REGX_OK) {
         return status;
     }
+    get->pending = (regx_pending_t){.kind = REGX_PENDING_GET, .conn = super};
     /* If the claim fails the sender copies a step now, and the message is taken from the staging buffer. */
-    if (get->staged || !regx_cico_claim_for_kernel(conn, get)) {
+    if (get->staged || !regx_cico_claim_for_kernel(get)) {
         const regx_status_t asked = regx_cico_ask_locked(conn, get);
         regx_unlock(&conn->lock);
         return asked;
     }
     regx_cico_note(regx_shm_of(super->transport), get);
-    regx_shared_copy_t *shared = get->assisted ? regx_shared_copy_ask_locked(conn, get) : NULL;
+    get->pending.shared = get->assisted ? regx_shared_copy_ask_locked(conn, get) : NULL;
     regx_unlock(&conn->lock);
-    regx_shm_queue_get(conn, get, shared);
+    regx_shm_queue_copy(conn, &get->pending);
     return REGX_PENDING;
 }
 
