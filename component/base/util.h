@@ -125,7 +125,7 @@ static inline size_t regx_page_size(void)
 }
 
 /* `address`, moved up to a multiple of `unit`, which is a power of two. */
-static inline uintptr_t regx_align_up(uintptr_t address, uintptr_t unit)
+static inline uint64_t regx_align_up(uint64_t address, uint64_t unit)
 {
     return (address + unit - 1) & ~(unit - 1);
 }

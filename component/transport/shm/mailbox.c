@@ -71,12 +71,6 @@ _Static_assert(REGX_MAILBOX_PAYLOAD_MIN / 4 + 16384 + 2 * (REGX_MAILBOX_MAX + 2 
                    REGX_MAILBOX_PAYLOAD_MIN,
                "a frame has room in the shortest ring, with pages of 64 KiB, too");
 
-/* Where the next frame's room begins: in another cache line. */
-static uint64_t padded(uint64_t position)
-{
-    return (position + 63) & ~UINT64_C(63);
-}
-
 /* Where in a ring, a power of two, a position of its stream lies. */
 static uint64_t offset_in_ring(uint64_t position, uint32_t ring)
 {
@@ -194,7 +188,7 @@ static inline bool may_post(regx_mailbox_out_t *out, uint32_t lines)
  * to a frame is skipped at the end. */
 static bool suffices(const regx_mailbox_out_t *out, size_t length)
 {
-    return (out->part + out->page) / 4 + 2 * padded(length) <= out->part;
+    return (out->part + out->page) / 4 + 2 * regx_align_up(length, 64) <= out->part;
 }
 
 /* More of the ring is in use from now on, if there is more. */
@@ -239,7 +233,7 @@ static uint64_t payload_room(regx_mailbox_out_t *out, size_t gap, size_t length,
 
     for (;; grow(out)) {
         skip = at + length > out->part ? out->ring - at : 0;
-        if (payload_may_reach(out, out->payload + skip + padded(length))) {
+        if (payload_may_reach(out, out->payload + skip + regx_align_up(length, 64))) {
             break;
         }
         if (out->part == out->ring || out->part >= BURST * length) {
@@ -287,7 +281,7 @@ static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const vo
     }
     regx_mailbox_line_t *const line = regx_mailbox_next_line(out);
     memcpy(line->data, &position, sizeof(position));
-    out->payload = padded(position + length);
+    out->payload = regx_align_up(position + length, 64);
     regx_mailbox_show_line(out, line, tag, (uint32_t)length, REGX_FRAME_PAYLOAD);
     for (size_t ahead = 0; gap > 0 && !past && ahead < TAKEN && ahead < length; ahead += 64) {
         regx_copy_take(out->memory->payload +
@@ -354,11 +348,6 @@ regx_status_t regx_mailbox_post_line(regx_mailbox_out_t *out, regx_frame_kind_t 
     }
     regx_mailbox_show_line(out, line, tag, length, kind);
     return REGX_OK;
-}
-
-bool regx_mailbox_returned(const regx_mailbox_out_t *out, uint32_t token, uint32_t use)
-{
-    return atomic_load_explicit(&out->memory->returned[token], memory_order_acquire) == use;
 }
 
 /* Begins to fetch the lines in which a frame goes on. On AMD's processors, so that this core is then
@@ -450,7 +439,7 @@ void regx_mailbox_free_until(regx_mailbox_in_t *in, uint64_t line)
 void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
 {
     if (frame->kind == REGX_FRAME_PAYLOAD) {
-        in->payload = padded(frame->offset + frame->length);
+        in->payload = regx_align_up(frame->offset + frame->length, 64);
         /* A quarter of what is in use. What is brought in ends with a page, perhaps behind the ring. */
         if (in->payload - in->published_payload >= regx_min(in->brought_in, in->ring) / 4) {
             in->published_payload = in->payload;
@@ -458,9 +447,4 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
         }
     }
     regx_mailbox_free_until(in, regx_mailbox_line(in) + frame->lines);
-}
-
-void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t use)
-{
-    atomic_store_explicit(&in->memory->returned[token], use, memory_order_release);
 }

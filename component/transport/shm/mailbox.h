@@ -271,9 +271,6 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
 regx_status_t regx_mailbox_post_line(regx_mailbox_out_t *out, regx_frame_kind_t kind, uint8_t tag,
                                      const void *data, uint32_t length);
 
-/* Whether the frame that was lent by that use of the token is the poster's again. */
-bool regx_mailbox_returned(const regx_mailbox_out_t *out, uint32_t token, uint32_t use);
-
 /* Whether a line is there to be peeked at: the poller's idle loop, kept to a few instructions. */
 static inline bool regx_mailbox_has(const regx_mailbox_in_t *in)
 {
@@ -311,7 +308,10 @@ static inline void regx_mailbox_fetch_ahead(const regx_mailbox_line_t *line, siz
 regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame);
 void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame);
 /* Gives a zero-copy frame's memory back to the poster. */
-void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t use);
+static inline void regx_mailbox_return(const regx_mailbox_in_t *in, const regx_mailbox_lent_t *lent)
+{
+    atomic_store_explicit(&in->memory->returned[lent->token], lent->use, memory_order_release);
+}
 
 /* Peek and pop of frames that lie in one line each, the shortest way to MPI: `line` is in->next, which
  * the caller of several keeps. false: there is none, or it is of another kind; regx_mailbox_peek looks

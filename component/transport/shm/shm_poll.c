@@ -141,7 +141,7 @@ static void deliver_zcopy(regx_shm_t *shm, regx_shm_inbound_t *inbound, const re
         events->deliver(events->context, inbound->sender, frame->tag,
                         inbound->peer.pool + lent->offset, lent->length);
     }
-    regx_mailbox_return(&inbound->in, lent->token, lent->use);
+    regx_mailbox_return(&inbound->in, lent);
 }
 
 static void pass_up(const regx_shm_t *shm, const regx_shm_inbound_t *inbound,
@@ -267,17 +267,6 @@ bool regx_shm_has_next(const regx_transport_t *transport)
     return regx_mailbox_has_second(&shm->delivering->in);
 }
 
-static bool returned(const regx_pending_t *op)
-{
-    regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
-
-    if (!regx_mailbox_returned(&conn->out, op->token, op->use)) {
-        return false;
-    }
-    atomic_fetch_and(&conn->zcopies, ~(UINT32_C(1) << op->token));
-    return true;
-}
-
 /* Completes the zcopies whose memory came back. */
 static __attribute__((noinline)) int poll_zcopies(regx_shm_t *shm)
 {
@@ -286,8 +275,13 @@ static __attribute__((noinline)) int poll_zcopies(regx_shm_t *shm)
 
     regx_lock(&shm->lock);
     for (regx_link_t *link = shm->zcopies.next, *next; link != &shm->zcopies; link = next) {
+        const regx_pending_t *op = regx_pending_of(link);
+        regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
+
         next = link->next;
-        if (returned(regx_pending_of(link))) {
+        if (atomic_load_explicit(&conn->out.memory->returned[op->token], memory_order_acquire) ==
+            op->use) {
+            atomic_fetch_and(&conn->zcopies, ~(UINT32_C(1) << op->token));
             regx_list_remove(link);
             regx_list_append(&back, link);
             atomic_fetch_sub(&shm->zcopy_count, 1);

@@ -90,7 +90,7 @@ static void poll_whatever(box_t *box)
         return;
     }
     if (frame.kind == REGX_FRAME_ZCOPY) {
-        regx_mailbox_return(&box->in, frame.lent.token, frame.lent.use);
+        regx_mailbox_return(&box->in, &frame.lent);
     } else if (frame.kind != REGX_FRAME_LAST) {
         read_frame(box, line, &frame);
     }
