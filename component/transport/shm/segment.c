@@ -60,9 +60,9 @@ static regx_status_t alloc_file(bool named, size_t length, regx_segment_t *segme
 
 /* ---- System V ---- */
 
-static void *attach(int id)
+void *regx_segment_attach(int id, int flags)
 {
-    void *base = shmat(id, NULL, 0);
+    void *base = shmat(id, NULL, flags);
 
     return base == (void *)-1 ? NULL : base; /* NOLINT(performance-no-int-to-ptr) */
 }
@@ -84,7 +84,7 @@ static regx_status_t alloc_sysv(size_t length, regx_segment_t *segment)
     if (id < 0) {
         return REGX_NO_MEMORY;
     }
-    segment->base = attach(id);
+    segment->base = regx_segment_attach(id, 0);
     shmctl(id, IPC_RMID, NULL);
     segment->name.id = id;
     return segment->base != NULL ? REGX_OK : REGX_NO_MEMORY;
@@ -94,7 +94,7 @@ static regx_status_t map_sysv(const regx_segment_name_t *name, void **base)
 {
     struct shmid_ds status;
 
-    *base = attach(name->id); /* first: from then on it stays the same one */
+    *base = regx_segment_attach(name->id, 0); /* first: from then on it stays the same one */
     if (*base == NULL) {
         return REGX_UNREACHABLE;
     }

@@ -118,6 +118,8 @@ bool regx_segment_shows_descriptors(void);
 /* The number of a new segment of System V. -1: it is refused, or could not be marked to be removed: it
  * would stay when all processes have ended. */
 int regx_segment_make_sysv(size_t length, int flags);
+/* Attaches it; flags: as of shmat. NULL: refused. */
+void *regx_segment_attach(int id, int flags);
 
 /* Bytes that are free for all processes now, and for which this process has addresses (ulimit -v), or
  * SIZE_MAX: not known. */

@@ -17,35 +17,24 @@
 
 /* ---- whether a process lives ---- */
 
-/* A segment that children would keep says nothing of this process. */
-static void *attach_alone(int id)
-{
-    void *base = shmat(id, NULL, SHM_RDONLY);
-
-    if (base == (void *)-1) { /* NOLINT(performance-no-int-to-ptr) */
-        return NULL;
-    }
-    if (madvise(base, regx_page_size(), MADV_DONTFORK) != 0) {
-        shmdt(base);
-        return NULL;
-    }
-    return base;
-}
-
 regx_life_t regx_life_begin(void **held)
 {
     const int id = regx_segment_make_sysv(regx_page_size(), S_IRUSR);
     regx_life_t life = {.id = -1, .pid = getpid()};
     struct shmid_ds status;
 
-    *held = id >= 0 ? attach_alone(id) : NULL;
-    if (id >= 0) {
-        if (*held != NULL && shmctl(id, IPC_STAT, &status) == 0) {
-            life.id = id;
-            life.made = status.shm_ctime;
-        }
-        shmctl(id, IPC_RMID, NULL);
+    *held = NULL;
+    if (id < 0) {
+        return life;
     }
+    *held = regx_segment_attach(id, SHM_RDONLY);
+    /* A segment that children would keep says nothing of this process. */
+    if (*held != NULL && madvise(*held, regx_page_size(), MADV_DONTFORK) == 0 &&
+        shmctl(id, IPC_STAT, &status) == 0) {
+        life.id = id;
+        life.made = status.shm_ctime;
+    }
+    shmctl(id, IPC_RMID, NULL);
     return life;
 }
 
