@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/shm/segment.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
@@ -132,6 +132,9 @@ static bool is_sealed(int descriptor)
 /* ---- files with a name ---- */
 
 #define PREFIX "regx."
+/* Not a range, whose letters differ from one locale to another. */
+#define DIGIT "[0123456789abcdef]"
+#define FOUR_DIGITS DIGIT DIGIT DIGIT DIGIT
 
 static void path_of(const regx_shm_file_t *file, char path[64])
 {
@@ -227,27 +230,15 @@ static void clean(const char *path)
 }
 
 /* As path_of makes them: a program may have files of its own that begin so. */
-static bool is_name(const char *name)
-{
-    const size_t prefix = strlen(PREFIX);
-
-    return strncmp(name, PREFIX, prefix) == 0 && strlen(name) == prefix + 16 &&
-           strspn(name + prefix, "0123456789abcdef") == 16;
-}
-
 void regx_shm_files_clean(void)
 {
-    DIR *folder = opendir(REGX_SHM_FOLDER);
-    const struct dirent *entry;
-    char path[300];
+    static const char names[] =
+        REGX_SHM_FOLDER "/" PREFIX FOUR_DIGITS FOUR_DIGITS FOUR_DIGITS FOUR_DIGITS;
+    glob_t found = {0};
 
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        if (is_name(entry->d_name)) {
-            snprintf(path, sizeof(path), REGX_SHM_FOLDER "/%s", entry->d_name);
-            clean(path);
-        }
+    glob(names, GLOB_NOSORT, NULL, &found);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        clean(found.gl_pathv[i]);
     }
-    if (folder != NULL) {
-        closedir(folder);
-    }
+    globfree(&found);
 }
