@@ -116,13 +116,9 @@ static void bind_near(hwloc_topology_t topology, void *memory, size_t length)
 static bool has_one_node(void)
 {
     char list[16] = ""; /* as "0", "0-1" or "0,2" */
-    size_t digits = 0;
 
-    const bool is_read = regx_read_line("/sys/devices/system/node/has_memory", list, sizeof(list));
-    while (isdigit((unsigned char)list[digits])) {
-        digits++;
-    }
-    return is_read && digits > 0 && strcmp(list + digits, "\n") == 0;
+    return regx_read_line("/sys/devices/system/node/has_memory", list, sizeof(list)) &&
+           isdigit((unsigned char)list[0]) && strpbrk(list, "-,") == NULL;
 }
 
 /* To load a topology takes some 10 ms and 1 MB, since hwloc opens its plugins with all that they
