@@ -68,21 +68,6 @@ static void pinned_close(regx_transport_t *transport)
     free_device(pinned);
 }
 
-/* NULL: no memory. */
-static regx_pinned_t *device_new(uint32_t slots)
-{
-    regx_pinned_t *pinned = calloc(1, sizeof(*pinned) + slots * sizeof(pinned->slots[0]));
-
-    if (pinned == NULL) {
-        return NULL;
-    }
-    regx_handle_table_init(&pinned->names);
-    pinned->uring.file.fd = -1;
-    regx_lock_init(&pinned->lock, true);
-    regx_list_init(&pinned->asking);
-    return pinned;
-}
-
 /* Makes shared memory that was just opened this device's. */
 static void make_variant(regx_shm_t *shm, regx_pinned_t *pinned, uint32_t slots)
 {
@@ -106,13 +91,17 @@ static regx_status_t open_pinned(const regx_transport_config_t *config, regx_err
     static const regx_pinned_settings_t defaults = {.pinned_slots = 4096};
     const regx_pinned_settings_t *settings =
         config->settings != NULL ? config->settings : &defaults;
-    regx_pinned_t *pinned = device_new(settings->pinned_slots);
+    regx_pinned_t *pinned =
+        calloc(1, sizeof(*pinned) + settings->pinned_slots * sizeof(pinned->slots[0]));
     regx_transport_config_t shm = *config;
     regx_status_t status = REGX_INVALID;
 
     if (pinned == NULL) {
         return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
     }
+    regx_handle_table_init(&pinned->names);
+    regx_lock_init(&pinned->lock, true);
+    regx_list_init(&pinned->asking);
     pinned->events = config->events;
     shm.settings = NULL;
     shm.events = (regx_transport_events_t){.context = pinned, .deliver = deliver, .broken = broken};
