@@ -28,7 +28,8 @@ static void become_ready(regx_ep_t *ep, bool unanswered)
         ep->conn->left = false;
     }
     regx_trace(ep->verbs->config.trace, REGX_TRACE_CONNECTION,
-               "verbs: connected on %s to queue pair %u", ep->verbs->port.name, ep->theirs.qpn);
+               "verbs: connected on %s to queue pair %u of process %#" PRIx64, ep->verbs->port.name,
+               ep->theirs.qpn, ep->peer);
     if (ep->leaves) {
         regx_cm_leave(ep);
     }
@@ -290,10 +291,8 @@ static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *messag
 
 static void accept_request(regx_ep_t *ep, const regx_cm_message_t *message)
 {
-    if (ep->state == REGX_EP_ASKING && become_accepted(ep, message)) {
-        regx_trace(ep->verbs->config.trace, REGX_TRACE_CONNECTION,
-                   "verbs: accept process %#" PRIx64 " on %s, queue pair %u", ep->peer,
-                   ep->verbs->port.name, ep->theirs.qpn);
+    if (ep->state == REGX_EP_ASKING) {
+        become_accepted(ep, message);
     }
     if (ep->state == REGX_EP_ACCEPTED && message->epoch == ep->theirs.epoch) {
         regx_cm_answer(ep);
