@@ -7,14 +7,6 @@
 
 #include "transport/shm/shm_internal.h"
 
-/* Why the kernel refuses is tallied when a put or get meets it, not here. */
-static bool allows_copies(const regx_shm_t *shm, const regx_shm_address_t *address)
-{
-    regx_shm_neighbour_t peer = regx_shm_neighbour(shm, address);
-
-    return regx_vm_check(&peer.vm) == REGX_OK;
-}
-
 /* Whether a process that is there can map the other's memory. */
 static bool leads_to(const regx_shm_node_t *from, const regx_shm_address_t *other)
 {
@@ -89,7 +81,8 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
     conn->super.peer = peer;
     conn->super.shares_pool = true;
     conn->peer = regx_shm_neighbour(shm, &a);
-    conn->super.single_copy = allows_copies(shm, &a);
+    conn->super.single_copy = regx_vm_check(&conn->peer.vm) == REGX_OK;
+    conn->peer.vm.state = REGX_VM_UNKNOWN; /* a put or get asks again, and tallies why not */
     regx_list_init(&conn->copies);
     regx_lock_init(&conn->lock, shm->config.threads);
     regx_lock(&shm->lock);
