@@ -71,15 +71,6 @@ void regx_cm_leave(regx_ep_t *ep)
     regx_ep_set_ending(ep);
 }
 
-void regx_cm_left(regx_ep_t *ep)
-{
-    ep->peer_left = true;
-    if (ep->conn != NULL) {
-        ep->conn->left = true;
-    }
-    regx_cm_leave(ep);
-}
-
 /* What is accepted is posted, then goodbye; nobody has disconnected. */
 static void part(regx_ep_t *ep)
 {
@@ -90,10 +81,17 @@ static void part(regx_ep_t *ep)
     regx_ep_set_ending(ep);
 }
 
-void regx_cm_evicted(regx_ep_t *ep)
+void regx_cm_left(regx_ep_t *ep, regx_verbs_goodbye_t how)
 {
     ep->peer_left = true;
-    part(ep);
+    if (how == REGX_VERBS_EVICTED) {
+        part(ep);
+        return;
+    }
+    if (ep->conn != NULL) {
+        ep->conn->left = true;
+    }
+    regx_cm_leave(ep);
 }
 
 static bool is_idle(const regx_ep_t *ep)

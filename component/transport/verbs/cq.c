@@ -38,10 +38,9 @@ static void receive_frame(regx_ep_t *ep, uint32_t immediate, const uint8_t *data
     } else if (immediate == regx_verbs_immediate(REGX_VERBS_FRAME, tag)) {
         ep->verbs->events++;
         events->deliver(events->context, ep->peer, tag, data, length);
-    } else if (immediate == regx_verbs_immediate(REGX_VERBS_GOODBYE, REGX_VERBS_DISCONNECTED)) {
-        regx_cm_left(ep);
-    } else if (immediate == regx_verbs_immediate(REGX_VERBS_GOODBYE, REGX_VERBS_EVICTED)) {
-        regx_cm_evicted(ep);
+    } else if (immediate == regx_verbs_immediate(REGX_VERBS_GOODBYE, tag) &&
+               tag <= REGX_VERBS_EVICTED) {
+        regx_cm_left(ep, (regx_verbs_goodbye_t)tag);
     } else {
         regx_count_malformed(ep->verbs->config.counters);
     }

@@ -263,10 +263,8 @@ bool regx_cm_may_answer(regx_conn_t *conn);
 void regx_cm_receive(regx_verbs_t *verbs, const struct ibv_wc *wc);
 /* A frame arrived: the peer's queue pair is connected to ours. */
 void regx_cm_heard(regx_ep_t *ep);
-/* The peer sent goodbye. */
-void regx_cm_left(regx_ep_t *ep);
-/* The same, as another took its queue pair. */
-void regx_cm_evicted(regx_ep_t *ep);
+/* The peer sent goodbye: it leaves, or another took its queue pair. */
+void regx_cm_left(regx_ep_t *ep, regx_verbs_goodbye_t how);
 /* We leave. */
 void regx_cm_leave(regx_ep_t *ep);
 /* Begins to end an idle endpoint, if there is one, so that its queue pair can be used for another
