@@ -148,13 +148,13 @@ static void leave_out_unlike(search_t *search)
     }
 }
 
-/* Whether none that is chosen is in the subnet of that port. */
+/* Whether no near one that is chosen is in the subnet of that port. */
 static bool is_subnet_missing(const search_t *search, const candidate_t *port)
 {
     bool missing = !search->any_subnet;
 
     for (size_t i = 0; i < search->count; i++) {
-        missing = missing && !(search->ports[i].chosen &&
+        missing = missing && !(search->ports[i].chosen && (search->ports[i].own_flaws & FAR) == 0 &&
                                regx_verbs_share_subnet(&search->ports[i].subnet, &port->subnet));
     }
     return missing;
@@ -164,19 +164,13 @@ static bool is_subnet_missing(const search_t *search, const candidate_t *port)
  * here or on another node. */
 static void choose_far(search_t *search)
 {
-    candidate_t *far[PORTS_MAX];
-    size_t count = 0;
-
     for (size_t i = 0; i < search->count; i++) {
         candidate_t *port = &search->ports[i];
 
         if (port->reason == flaws[0] && is_subnet_missing(search, port)) {
-            far[count++] = port;
+            port->reason = NULL;
+            choose(search, port);
         }
-    }
-    for (size_t i = 0; i < count; i++) {
-        far[i]->reason = NULL;
-        choose(search, far[i]);
     }
 }
 
