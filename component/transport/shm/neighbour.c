@@ -90,27 +90,20 @@ static regx_status_t map_view_locked(regx_shm_t *shm, const regx_shm_address_t *
     if (view == NULL) {
         return REGX_UNREACHABLE;
     }
-    regx_status_t status = REGX_OK;
     view->own = memcmp(&address->main, &shm->main.name, sizeof(address->main)) == 0;
-    if (view->own) {
-        view->mapping = (regx_shm_mapping_t){.base = shm->main.base, .file.fd = -1};
-    } else {
-        status = regx_segment_map(&address->main, &view->mapping);
-    }
-    if (status == REGX_OK) {
-        const regx_shm_main_t *main = (const void *)view->mapping.base;
-
-        if (!regx_vm_same(&main->queue.cookie, &address->cookie)) {
-            unmap_view(view);
-            status = REGX_DENIED;
-        }
+    view->mapping = (regx_shm_mapping_t){.base = shm->main.base, .file.fd = -1};
+    regx_status_t status = view->own ? REGX_OK : regx_segment_map(&address->main, &view->mapping);
+    regx_shm_main_t *main = (void *)view->mapping.base;
+    if (status == REGX_OK && !regx_vm_same(&main->queue.cookie, &address->cookie)) {
+        unmap_view(view);
+        status = REGX_DENIED;
     }
     if (status != REGX_OK) {
         free(view);
         return status == REGX_DENIED ? REGX_DENIED : REGX_UNREACHABLE;
     }
     if (address->main.kind == REGX_SEGMENT_NAMED && !view->own) {
-        note_mapped((regx_shm_main_t *)(void *)view->mapping.base, &address->main.file);
+        note_mapped(main, &address->main.file);
     }
     view->name = address->main;
     view->cookie = address->cookie;
