@@ -62,6 +62,13 @@ static inline void regx_list_remove(regx_link_t *link)
     }
 }
 
+/* Moves a link to the end of that list, out of the one that it is in. */
+static inline void regx_list_shift(regx_link_t *head, regx_link_t *link)
+{
+    regx_list_remove(link);
+    regx_list_append(head, link);
+}
+
 /* Sees to it that a link is in that list, or another one (in), or that it is in none (not in). */
 static inline void regx_list_set(regx_link_t *head, regx_link_t *link, bool in)
 {

@@ -167,8 +167,7 @@ static bool requests_advance(regx_onesided_peer_t *peer)
         peer->asked += !request->seen;
         request->seen = true;
         if (is_sent(request)) {
-            regx_list_remove(&request->link);
-            regx_list_append(&peer->running, &request->link);
+            regx_list_shift(&peer->running, &request->link);
         }
     }
     return sent > 0;
@@ -177,8 +176,7 @@ static bool requests_advance(regx_onesided_peer_t *peer)
 static void end_locked(regx_onesided_t *onesided, regx_onesided_request_t *request,
                        regx_status_t status)
 {
-    regx_list_remove(&request->link);
-    regx_list_append(&onesided->ended, &request->link);
+    regx_list_shift(&onesided->ended, &request->link);
     atomic_fetch_add_explicit(onesided->config.ended, 1u, memory_order_relaxed);
     regx_handle_table_remove(&onesided->requests, request->handle);
     request->peer->asked -= request->seen;
@@ -597,8 +595,7 @@ int regx_onesided_progress(regx_onesided_t *onesided)
     while (!regx_list_empty(&round)) {
         regx_onesided_peer_t *peer = REGX_CONTAINER_OF(round.next, regx_onesided_peer_t, blocked);
 
-        regx_list_remove(&peer->blocked);
-        regx_list_append(&onesided->blocked, &peer->blocked);
+        regx_list_shift(&onesided->blocked, &peer->blocked);
         moved += advance_locked(onesided, peer);
     }
     regx_unlock(&onesided->lock);

@@ -319,8 +319,7 @@ int regx_pinned_ask(regx_pinned_t *pinned)
     regx_lock(&pinned->shm->lock);
     if (!regx_list_empty(&pinned->asking)) {
         conn = REGX_CONTAINER_OF(pinned->asking.next, regx_pinned_conn_t, turn);
-        regx_list_remove(&conn->turn);
-        regx_list_append(&pinned->asking, &conn->turn);
+        regx_list_shift(&pinned->asking, &conn->turn);
     }
     regx_unlock(&pinned->shm->lock);
     while (conn != NULL && events < REGX_PINNED_CELLS && step(conn)) {

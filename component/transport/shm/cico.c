@@ -112,13 +112,6 @@ static unsigned buffer_at(regx_cico_row_t row, size_t at)
     return row.first + (unsigned)(at / REGX_CICO_SIZE % row.count);
 }
 
-/* The others have their turn. */
-static void move_behind_locked(regx_link_t *list, regx_link_t *link)
-{
-    regx_list_remove(link);
-    regx_list_append(list, link);
-}
-
 /* ---- the sender ---- */
 
 static regx_cico_cell_t *cell_of(const regx_shm_t *shm, const regx_cico_offer_t *offer)
@@ -416,7 +409,7 @@ static bool copy_in_next(regx_shm_t *shm)
             give_buffers_locked(cico, offer);
         }
     } else if (offer->copied / REGX_SHM_TURN > before / REGX_SHM_TURN) {
-        move_behind_locked(&cico->queue, &offer->queued);
+        regx_list_shift(&cico->queue, &offer->queued);
     }
     regx_unlock(&shm->lock);
     return true;
@@ -655,7 +648,7 @@ static void give_up_all(regx_shm_t *shm, regx_get_t *oldest, const regx_get_t *r
     } while (get != NULL);
     regx_lock(&shm->lock);
     if (shm->cico.gets.next == &oldest->pending.link) {
-        move_behind_locked(&shm->cico.gets, &oldest->pending.link);
+        regx_list_shift(&shm->cico.gets, &oldest->pending.link);
     }
     regx_unlock(&shm->lock);
 }
@@ -697,7 +690,7 @@ static bool copy_out_next(regx_shm_t *shm)
         give_up(shm, get);
     } else if (get->pending.moved / REGX_SHM_TURN > before / REGX_SHM_TURN) {
         regx_lock(&shm->lock);
-        move_behind_locked(&cico->gets, &get->pending.link);
+        regx_list_shift(&cico->gets, &get->pending.link);
         regx_unlock(&shm->lock);
     }
     return true;

@@ -383,8 +383,7 @@ static inline int regx_shm_take_ops_locked(regx_link_t *line, const regx_shm_con
     for (regx_link_t *link = line->next, *next; link != line; link = next) {
         next = link->next;
         if (regx_pending_of(link)->conn == &conn->super) {
-            regx_list_remove(link);
-            regx_list_append(taken, link);
+            regx_list_shift(taken, link);
             count++;
         }
     }

@@ -282,8 +282,7 @@ static __attribute__((noinline)) int poll_zcopies(regx_shm_t *shm)
         if (atomic_load_explicit(&conn->out.memory->returned[op->token], memory_order_acquire) ==
             op->use) {
             atomic_fetch_and(&conn->zcopies, ~(UINT32_C(1) << op->token));
-            regx_list_remove(link);
-            regx_list_append(&back, link);
+            regx_list_shift(&back, link);
             atomic_fetch_sub(&shm->zcopy_count, 1);
             events++;
         }
