@@ -59,7 +59,7 @@ static void report_key(const char *key, const char *type, const char *help)
 /* A parameter's words in this build, in their order, and up to what its numbers may be. */
 static void json_param(const regx_param_t *param)
 {
-    regx_param_word_t word;
+    const regx_param_word_t *word = param->words;
     char max[24];
 
     json_string(param->name);
@@ -74,9 +74,9 @@ static void json_param(const regx_param_t *param)
     json_string(max);
     printf(", \"words\": [");
     separator = "";
-    for (unsigned i = 0; regx_param_word_at(param, i, &word); i++) {
-        if (!word.absent) {
-            json_string(word.word);
+    for (; word != NULL && word->word != NULL; word++) {
+        if (!word->absent) {
+            json_string(word->word);
         }
     }
     printf("]}");

@@ -101,48 +101,36 @@ bool regx_option_listed(const char *list, const char *element)
 
 /* ---- words ---- */
 
-bool regx_param_word_at(const regx_param_t *param, unsigned index, regx_param_word_t *word)
+void regx_param_list(const regx_param_word_t *words, bool (*allows)(const char *word), char *list,
+                     size_t size)
 {
-    if (param->word_at != NULL) {
-        return param->word_at(index, word);
-    }
-    if (param->words == NULL || param->words[index].word == NULL) {
-        return false;
-    }
-    *word = param->words[index];
-    return true;
-}
-
-/* "auto, none": of the words that this build has those that are allowed; NULL: all. */
-static void list_words(const regx_param_t *param, bool (*allows)(const char *word), char *list,
-                       size_t size)
-{
-    regx_param_word_t word;
     size_t used = 0;
 
     list[0] = '\0';
-    for (unsigned i = 0; regx_param_word_at(param, i, &word); i++) {
-        if (!word.absent && (allows == NULL || allows(word.word)) && used < size) {
-            used +=
-                (size_t)snprintf(list + used, size - used, "%s%s", used > 0 ? ", " : "", word.word);
+    for (; words != NULL && words->word != NULL; words++) {
+        if (!words->absent && (allows == NULL || allows(words->word)) && used < size) {
+            used += (size_t)snprintf(list + used, size - used, "%s%s", used > 0 ? ", " : "",
+                                     words->word);
         }
     }
 }
 
-void regx_param_list(bool (*word_at)(unsigned index, regx_param_word_t *word),
-                     bool (*allows)(const char *word), char *list, size_t size)
+/* NULL: it is none of them. */
+static const regx_param_word_t *find_word(const regx_param_word_t *words, const char *text)
 {
-    list_words(&(const regx_param_t){.word_at = word_at}, allows, list, size);
-}
-
-static bool find_word(const regx_param_t *param, const char *text, regx_param_word_t *word)
-{
-    for (unsigned i = 0; regx_param_word_at(param, i, word); i++) {
-        if (!word->absent && strcmp(word->word, text) == 0) {
-            return true;
+    for (; words != NULL && words->word != NULL; words++) {
+        if (!words->absent && strcmp(words->word, text) == 0) {
+            return words;
         }
     }
-    return false;
+    return NULL;
+}
+
+const void *regx_param_row(const regx_param_word_t *words, const char *text)
+{
+    const regx_param_word_t *word = find_word(words, text);
+
+    return word != NULL ? word->row : NULL;
 }
 
 /* ---- reading ---- */
@@ -165,7 +153,7 @@ static bool refuse_word(const regx_param_t *param, const char *name, const char 
 {
     char words[ALLOWED_MAX];
 
-    list_words(param, NULL, words, sizeof(words));
+    regx_param_list(param->words, NULL, words, sizeof(words));
     regx_option_refuse(name, text, words, error);
     return false;
 }
@@ -190,7 +178,7 @@ static bool read_number(const regx_param_t *param, const char *name, const char 
     show(param, min, least, sizeof(least));
     show(param, param->max, most, sizeof(most));
     show(param, step, unit, sizeof(unit));
-    list_words(param, NULL, words, sizeof(words));
+    regx_param_list(param->words, NULL, words, sizeof(words));
     snprintf(error, REGX_ERROR, "%s=%s %s; allowed: %s to %s%s%s%s%s", name, text, fault, least,
              most, step > 1 ? ", multiples of " : "", step > 1 ? unit : "",
              words[0] != '\0' ? ", " : "", words);
@@ -213,7 +201,6 @@ bool regx_param_read(const regx_param_t *param, const char *text, void *settings
                      regx_error_t error)
 {
     char *field = (char *)settings + param->offset, name[64];
-    regx_param_word_t word;
 
     text = text != NULL ? text : "";
     snprintf(name, sizeof(name), REGX_PREFIX "%s", param->name);
@@ -224,15 +211,16 @@ bool regx_param_read(const regx_param_t *param, const char *text, void *settings
     if (param->type == REGX_PARAM_TEXT) {
         return read_text(param, name, text, field, error);
     }
-    if (!find_word(param, text, &word)) {
+    const regx_param_word_t *word = find_word(param->words, text);
+    if (word == NULL) {
         return param->type == REGX_PARAM_NUMBER || param->type == REGX_PARAM_SIZE
                    ? read_number(param, name, text, settings, error)
                    : refuse_word(param, name, text, error);
     }
     if (param->type == REGX_PARAM_NAME) {
-        store_pointer(word.word, field);
+        store_pointer(word->word, field);
     } else {
-        store(param, word.value, field);
+        store(param, word->value, field);
     }
     return true;
 }

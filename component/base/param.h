@@ -28,8 +28,9 @@ typedef enum regx_param_type {
 /* A word that a parameter allows. All strings are valid for good. */
 typedef struct regx_param_word {
     const char *word;
-    uint64_t value; /* of WORD, NUMBER and SIZE */
-    bool absent;    /* not in this build: refused */
+    uint64_t value;  /* of WORD, NUMBER and SIZE */
+    bool absent;     /* not in this build: refused */
+    const void *row; /* what it names in another table, if it is a row of one */
 } regx_param_word_t;
 
 typedef struct regx_param {
@@ -45,10 +46,7 @@ typedef struct regx_param {
      * which are read already. */
     uint64_t (*at_least)(const void *settings);
 
-    /* The words, ended by one without a word; or the function that names them, by their index
-     * from 0 (false: there are no more), where they are the rows of another table. */
-    const regx_param_word_t *words;
-    bool (*word_at)(unsigned index, regx_param_word_t *word);
+    const regx_param_word_t *words; /* ended by one without a word; NULL: none */
 
     size_t offset, size; /* of the field in the layer's settings */
 } regx_param_t;
@@ -72,12 +70,12 @@ typedef struct regx_param {
         ##__VA_ARGS__                                                                              \
     }
 
-/* false: there are no more words. */
-bool regx_param_word_at(const regx_param_t *param, unsigned index, regx_param_word_t *word);
-/* "hooks, notifier": those of the words that are allowed where others are not, as far as they fit.
- */
-void regx_param_list(bool (*word_at)(unsigned index, regx_param_word_t *word),
-                     bool (*allows)(const char *word), char *list, size_t size);
+/* That word's row. NULL: it is not among them, or has none. */
+const void *regx_param_row(const regx_param_word_t *words, const char *text);
+/* "hooks, notifier": those of the words that this build has and that are allowed where others are not
+ * (NULL: all are), as far as they fit. No words (NULL): "". */
+void regx_param_list(const regx_param_word_t *words, bool (*allows)(const char *word), char *list,
+                     size_t size);
 
 /* Checks `text` (NULL counts as empty) and stores the value in the layer's settings. A LIST keeps
  * the pointer. false: `error` holds the refusal. */

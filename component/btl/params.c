@@ -159,11 +159,11 @@ static bool check_grant(const regx_params_t *params)
     if (!is_revocable(rendezvous->rendezvous)) {
         name = "rendezvous";
         value = rendezvous->rendezvous;
-        regx_param_list(regx_strategy_word, is_revocable, allowed, sizeof(allowed));
+        regx_param_list(regx_strategy_words, is_revocable, allowed, sizeof(allowed));
     } else if (!reports_changes(registration->backend)) {
         name = "backend";
         value = registration->backend;
-        regx_param_list(regx_backend_word, reports_changes, allowed, sizeof(allowed));
+        regx_param_list(regx_backend_words, reports_changes, allowed, sizeof(allowed));
     } else if (registration->inuse == REGX_INUSE_ABORT) {
         name = "inuse";
         value = "abort";

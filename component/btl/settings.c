@@ -8,7 +8,7 @@
 static const regx_param_t component_params[] = {
     /* regx_params_asked looks at the word, before parameters are read. */
     ROW(WORD, enable, 2, .words = REGX_WORDS({.word = "auto"}, {.word = "0"}, {.word = "1"})),
-    ROW(NAME, transport, 3, .word_at = regx_transport_word),
+    ROW(NAME, transport, 3, .words = regx_transport_words),
     ROW(TEXT, report, 3),
     ROW(WORD, explain, 3,
         .words = REGX_WORDS({.word = "0", .value = 0}, {.word = "1", .value = 1})),

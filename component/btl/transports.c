@@ -15,11 +15,6 @@ typedef struct candidate {
     size_t pool_size; /* of all its devices together */
 } candidate_t;
 
-static const char *name_of(const candidate_t *candidate)
-{
-    return regx_catalog[candidate->which]->word.word;
-}
-
 /* Loads a transport and finds its devices. REGX_OK; otherwise `error` has the reason. */
 static regx_status_t find_devices(const regx_component_t *component, candidate_t *candidate,
                                   regx_error_t error)
@@ -34,7 +29,7 @@ static regx_status_t find_devices(const regx_component_t *component, candidate_t
     candidate->device_count = candidate->near_count = 1;
     candidate->ops = regx_catalog[candidate->which]->ops;
     if (candidate->ops == NULL) {
-        candidate->ops = regx_transport_load(name_of(candidate), error);
+        candidate->ops = regx_transport_load(regx_catalog_name(candidate->which), error);
     }
     if (candidate->ops == NULL) {
         return REGX_UNREACHABLE;
@@ -84,7 +79,7 @@ static regx_status_t open_devices(regx_component_t *component, const candidate_t
 /* Opens a transport that has to be there: what is wrong with it is shown to the user. */
 static bool open_needed(regx_component_t *component, candidate_t *candidate)
 {
-    const char *name = name_of(candidate);
+    const char *name = regx_catalog_name(candidate->which);
     const regx_strategy_t *strategy = component->params.strategy;
     const unsigned before = component->module_count;
     regx_error_t error;
@@ -94,7 +89,7 @@ static bool open_needed(regx_component_t *component, candidate_t *candidate)
         snprintf(error, REGX_ERROR,
                  "rendezvous=%s: over transport %s the kernel does not copy between processes; "
                  "allowed: another rendezvous, or transport %s",
-                 strategy->name, name, regx_catalog[REGX_ON_NODE]->word.word);
+                 strategy->name, name, regx_catalog_name(REGX_ON_NODE));
     } else {
         status = find_devices(component, candidate, error);
     }
@@ -195,7 +190,7 @@ static bool open_found(regx_component_t *component, const candidate_t *device, r
         if (status != REGX_OK) {
             regx_tally(component->counters.fallbacks, "a port cannot be opened");
         }
-        snprintf(reason, REGX_ERROR, "%s between nodes", name_of(device));
+        snprintf(reason, REGX_ERROR, "%s between nodes", regx_catalog_name(device->which));
     }
     return status != REGX_INVALID;
 }
@@ -219,7 +214,7 @@ static bool open_auto(regx_component_t *component)
     }
     if (component->module_count == 1) {
         regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s is not used: %s",
-                   name_of(&device), reason);
+                   regx_catalog_name(device.which), reason);
     }
     snprintf(component->transport_reason, sizeof(component->transport_reason), "%s", reason);
     return true;
@@ -230,7 +225,7 @@ static bool open_named(regx_component_t *component)
     const regx_params_t *params = &component->params;
     candidate_t named = {.which = 0, .pool_size = params->settings.pool.pool_size};
 
-    while (strcmp(params->settings.component.transport, name_of(&named)) != 0) {
+    while (strcmp(params->settings.component.transport, regx_catalog_name(named.which)) != 0) {
         named.which++;
     }
     snprintf(component->transport_reason, sizeof(component->transport_reason), "asked for");

@@ -73,14 +73,12 @@ static bool is_offered(const char *name)
 
 const char *regx_domain_backends(unsigned index)
 {
-    regx_param_word_t word;
+    const regx_param_word_t *word = regx_backend_words;
 
-    for (unsigned i = 0; regx_backend_word(i, &word); i++) {
-        if (is_offered(word.word) && index-- == 0) {
-            return word.word;
-        }
+    while (word->word != NULL && (!is_offered(word->word) || index-- > 0)) {
+        word++;
     }
-    return NULL;
+    return word->word;
 }
 
 static int join_locked(regx_domain_t *domain, const char *name, regx_error_t error)
@@ -109,7 +107,7 @@ static int join(regx_domain_t *domain, const char *name, regx_error_t error)
     if (strcmp(name, "auto") != 0 && (regx_backend_find(name) == NULL || !is_offered(name))) {
         char allowed[128];
 
-        regx_param_list(regx_backend_word, is_offered, allowed, sizeof(allowed));
+        regx_param_list(regx_backend_words, is_offered, allowed, sizeof(allowed));
         regx_option_refuse("backend", name, allowed, error);
         return EINVAL;
     }

@@ -12,32 +12,11 @@
  * error. Needs to see no event. The honest baseline of every comparison. */
 const regx_backend_t regx_backend_none = {.name = "none"};
 
-static const regx_backend_t *const backends[] = {
-#define REGX_BACKEND_ROW(name) &regx_backend_##name,
-    REGX_BACKENDS(REGX_BACKEND_ROW)
+const regx_param_word_t regx_backend_words[] = {{.word = "auto"},
+#define REGX_BACKEND_ROW(name, text) {.word = text, .row = &regx_backend_##name},
+                                                REGX_BACKENDS(REGX_BACKEND_ROW)
 #undef REGX_BACKEND_ROW
-};
-
-enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
-
-bool regx_backend_word(unsigned index, regx_param_word_t *word)
-{
-    if (index > BACKENDS) {
-        return false;
-    }
-    *word = (regx_param_word_t){.word = index > 0 ? backends[index - 1]->name : "auto"};
-    return true;
-}
-
-const regx_backend_t *regx_backend_find(const char *name)
-{
-    for (int i = 0; i < BACKENDS; i++) {
-        if (strcmp(name, backends[i]->name) == 0) {
-            return backends[i];
-        }
-    }
-    return NULL;
-}
+                                                    {.word = NULL}};
 
 static regx_status_t start(const regx_backend_t *backend, const regx_monitor_config_t *config,
                            regx_backend_choice_t *choice, regx_error_t error)
@@ -143,7 +122,7 @@ static uint64_t a_page(const void *settings)
     REGX_PARAM_ROW(regx_registration_settings_t, "", type, field, __VA_ARGS__)
 
 const regx_param_t regx_registration_params[] = {
-    ROW(NAME, backend, 2, .word_at = regx_backend_word),
+    ROW(NAME, backend, 2, .words = regx_backend_words),
     ROW(SIZE, cache_bytes, 4, .max = UINT64_C(1) << 46, .at_least = a_page,
         .words = REGX_WORDS({.word = "auto", .value = 0},
                             {.word = "unlimited", .value = REGX_UNLIMITED})),

@@ -31,11 +31,14 @@
 
 /* ---- the backends by name, and the choice among them ---- */
 
-/* The words of btl_regx_backend: auto, and the backends. false: there are no more. */
-bool regx_backend_word(unsigned index, regx_param_word_t *word);
+/* The words of btl_regx_backend: auto, which has no row, and the backends. */
+extern const regx_param_word_t regx_backend_words[];
 
-/* NULL: unknown ("auto" is not a backend). */
-const regx_backend_t *regx_backend_find(const char *name);
+/* NULL: unknown, or auto, which is no backend. */
+static inline const regx_backend_t *regx_backend_find(const char *name)
+{
+    return regx_param_row(regx_backend_words, name);
+}
 
 /* What a choice came to. */
 typedef struct regx_backend_choice {

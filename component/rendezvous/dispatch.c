@@ -10,32 +10,11 @@
 
 /* ---- strategies and parameters ---- */
 
-static const regx_strategy_t *const strategies[] = {&regx_strategy_auto,
-#define STRATEGY(name, help) &regx_strategy_##name,
-                                                    REGX_RENDEZVOUS_PATHS(STRATEGY)
+const regx_param_word_t regx_strategy_words[] = {{.word = "auto", .row = &regx_strategy_auto},
+#define STRATEGY(name, help) {.word = #name, .row = &regx_strategy_##name},
+                                                 REGX_RENDEZVOUS_PATHS(STRATEGY)
 #undef STRATEGY
-};
-
-enum { STRATEGIES = sizeof(strategies) / sizeof(strategies[0]) };
-
-bool regx_strategy_word(unsigned index, regx_param_word_t *word)
-{
-    if (index >= STRATEGIES) {
-        return false;
-    }
-    *word = (regx_param_word_t){.word = strategies[index]->name};
-    return true;
-}
-
-const regx_strategy_t *regx_strategy_find(const char *name)
-{
-    for (size_t i = 0; i < STRATEGIES; i++) {
-        if (strcmp(strategies[i]->name, name) == 0) {
-            return strategies[i];
-        }
-    }
-    return NULL;
-}
+                                                     {.word = NULL}};
 
 /* By path: the strategy that always takes it; NULL: none does. */
 static const regx_strategy_t *const strategy_of_path[REGX_PATH_COUNT] = {
@@ -47,7 +26,7 @@ static const regx_strategy_t *const strategy_of_path[REGX_PATH_COUNT] = {
 #define ROW(type, field, ...) REGX_PARAM_ROW(regx_rndv_settings_t, "", type, field, __VA_ARGS__)
 
 const regx_param_t regx_rndv_params[] = {
-    ROW(NAME, rendezvous, 2, .word_at = regx_strategy_word),
+    ROW(NAME, rendezvous, 2, .words = regx_strategy_words),
     ROW(SIZE, chunk_size, 4, .pages = true, .min = 4096, .max = REGX_CHUNK_MAX),
     ROW(NUMBER, chunk_depth, 4, .min = 1, .max = REGX_CHUNK_DEPTH_MAX),
     ROW(WORD, grant, 5,

@@ -90,10 +90,14 @@ struct regx_strategy {
     bool revocable; /* btl_regx_grant=synchronous and optimistic can be had with it: see revoke.c */
 };
 
+/* The words of btl_regx_rendezvous. */
+extern const regx_param_word_t regx_strategy_words[];
+
 /* The strategy of that name; NULL: there is none. */
-const regx_strategy_t *regx_strategy_find(const char *name);
-/* The words of btl_regx_rendezvous. false: there are no more. */
-bool regx_strategy_word(unsigned index, regx_param_word_t *word);
+static inline const regx_strategy_t *regx_strategy_find(const char *name)
+{
+    return regx_param_row(regx_strategy_words, name);
+}
 
 /* ---- what users may set ---- */
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "transport/pinned/uring.h"
 #include "transport/shm/shm_internal.h"
 
 /* ---- what is known of verbs before it is loaded ---- */
@@ -57,7 +58,6 @@ static const regx_param_t verbs_params[] = {
     {.name = NULL}};
 
 static const regx_catalog_entry_t verbs_entry = {
-    .word = {.word = "verbs", .absent = !REGX_HAVE_VERBS},
     .params = verbs_params,
     .remedy = "btl_regx_if_include and btl_regx_if_exclude must leave two ports that share a "
               "subnet (InfiniBand prefix, RoCE network; or set btl_regx_verbs_any_subnet=1), a "
@@ -78,14 +78,12 @@ const regx_param_t regx_transport_params[] = {
     REGX_PARAM_ROW(regx_transport_settings_t, "", LIST, if_exclude, 3),
     {.name = NULL}};
 
-bool regx_transport_word(unsigned index, regx_param_word_t *word)
-{
-    if (index > REGX_TRANSPORTS) {
-        return false;
-    }
-    *word = index > 0 ? regx_catalog[index - 1]->word : (regx_param_word_t){.word = "auto"};
-    return true;
-}
+const regx_param_word_t regx_transport_words[] = {
+    {.word = "auto"},
+    [1 + REGX_ON_NODE] = {.word = "shm"},
+    [1 + REGX_BETWEEN_NODES] = {.word = "verbs", .absent = !REGX_HAVE_VERBS},
+    [1 + REGX_PINNED] = {.word = "pinned", .absent = !REGX_HAVE_PINNED},
+    {.word = NULL}};
 
 /* ---- loading ---- */
 

@@ -45,8 +45,14 @@ typedef struct regx_transports_settings {
     regx_pinned_settings_t pinned;
 } regx_transports_settings_t;
 
-/* The words of btl_regx_transport: auto, and the transports. false: there are no more. */
-bool regx_transport_word(unsigned index, regx_param_word_t *word);
+/* The words of btl_regx_transport: auto, and the transports, as in the catalog. */
+extern const regx_param_word_t regx_transport_words[];
+
+/* Also of the plugin's file name. */
+static inline const char *regx_catalog_name(unsigned which)
+{
+    return regx_transport_words[1 + which].word;
+}
 
 /* Opens regx_transport_NAME.so from the folder that this code was loaded from. The object is
  * never unloaded. NULL: `error` holds one line saying why. Called by the thread that runs

@@ -408,7 +408,6 @@ typedef struct regx_transport_ops {
 /* What is known of a transport whether or not it is loaded: part of the core, not of the plugin.
  * Each defines its entry in its folder; catalog.h lists them. */
 typedef struct regx_catalog_entry {
-    regx_param_word_t word;          /* of btl_regx_transport, and of the plugin's file name */
     const regx_param_t *params;      /* its own, ended by one without a name; or NULL */
     const regx_transport_ops_t *ops; /* NULL: it is a plugin (catalog.h) */
 

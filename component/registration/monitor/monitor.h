@@ -342,9 +342,11 @@ typedef struct regx_backend {
 /* The one list of backends, in the order of the documentation. What each guarantees, and what it is
  * blind to, stands at the head of its file, which defines regx_backend_NAME. */
 #define REGX_BACKENDS(row)                                                                         \
-    row(none) row(hooks) row(notifier) row(hooks_notifier) row(kernel) row(odp) row(retain)
+    row(none, "none") row(hooks, "hooks") row(notifier, "notifier")                                \
+        row(hooks_notifier, "hooks+notifier") row(kernel, "kernel") row(odp, "odp")                \
+            row(retain, "retain")
 
-#define REGX_BACKEND_DECLARED(name) extern const regx_backend_t regx_backend_##name;
+#define REGX_BACKEND_DECLARED(name, word) extern const regx_backend_t regx_backend_##name;
 REGX_BACKENDS(REGX_BACKEND_DECLARED)
 #undef REGX_BACKEND_DECLARED
 

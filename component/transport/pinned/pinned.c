@@ -142,10 +142,8 @@ const regx_transport_ops_t regx_pinned_ops = {.abi = REGX_TRANSPORT_ABI,
 
 #endif
 
-const regx_catalog_entry_t regx_pinned_entry = {
-    .word = {.word = "pinned", .absent = !REGX_HAVE_PINNED},
-    .params = table,
+const regx_catalog_entry_t regx_pinned_entry = {.params = table,
 #if REGX_HAVE_PINNED
-    .ops = &regx_pinned_ops
+                                                .ops = &regx_pinned_ops
 #endif
 };

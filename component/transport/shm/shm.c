@@ -321,4 +321,4 @@ const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
                                            .dereg = shm_dereg,
                                            .progress = regx_shm_progress};
 
-const regx_catalog_entry_t regx_shm_entry = {.word = {.word = "shm"}, .ops = &regx_shm_ops};
+const regx_catalog_entry_t regx_shm_entry = {.ops = &regx_shm_ops};

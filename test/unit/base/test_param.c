@@ -22,13 +22,8 @@ typedef struct settings {
     char file[8];
 } settings_t;
 
-static bool animal(unsigned index, regx_param_word_t *word)
-{
-    static const char *const animals[] = {"cat", "dog", "bird"};
-
-    *word = (regx_param_word_t){.word = index < 3 ? animals[index] : NULL};
-    return index < 3;
-}
+static const regx_param_word_t animals[] = {
+    {.word = "cat"}, {.word = "dog"}, {.word = "bird"}, {.word = NULL}};
 
 static uint64_t two_slots(const void *settings)
 {
@@ -43,7 +38,7 @@ static const regx_param_t params[] = {
     ROW(WORD, colour,
         .words = REGX_WORDS({.word = "red", .value = RED}, {.word = "green", .value = GREEN},
                             {.word = "blue", .absent = true})),
-    ROW(NAME, animal, .word_at = animal),
+    ROW(NAME, animal, .words = animals),
     ROW(NUMBER, level, .min = 1, .max = 31),
     ROW(NUMBER, index, .max = 255, .words = REGX_WORDS({.word = "auto", .value = UINT64_MAX})),
     ROW(NUMBER, key, .min = 1, .max = 0xffff, .hexadecimal = true),
@@ -209,12 +204,12 @@ UNIT_TEST(a_list_has_those_that_are_allowed_and_stays_in_its_room)
     char list[16];
 
     memset(list, 'x', sizeof(list));
-    regx_param_list(animal, has_fur, list, sizeof(list));
+    regx_param_list(animals, has_fur, list, sizeof(list));
     assert_string_equal(list, "cat, dog");
-    regx_param_list(animal, has_fur, list, 4);
+    regx_param_list(animals, has_fur, list, 4);
     assert_string_equal(list, "cat");
     assert_memory_equal(list + 4, " dog", 5);
-    regx_param_list(animal, flies, list, sizeof(list));
+    regx_param_list(animals, flies, list, sizeof(list));
     assert_string_equal(list, "bird");
 }
 
