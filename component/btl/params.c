@@ -342,13 +342,7 @@ bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl)
  * of another release, in a file for a whole site: the job goes on. */
 
 #define IN_ENVIRONMENT "OMPI_MCA_"
-#define NAME 64    /* room for a name; a longer one is cut off, and known to nobody */
-#define TOLD_MAX 8 /* names that are told of */
-
-typedef struct told {
-    char names[TOLD_MAX][NAME];
-    unsigned count;
-} told_t;
+#define NAME REGX_REASON_LENGTH /* room for a name; a longer one is cut off, and known to nobody */
 
 /* How many characters have to be put in, taken out or replaced to make one name of the other. */
 static unsigned distance(const char *one, const char *other)
@@ -393,23 +387,18 @@ static const char *nearest(const char *name)
     return best;
 }
 
-/* Each name once: it may be in the environment and in several files. */
-static void tell(told_t *told, const char *text, size_t length)
+/* Each name once, by its tally: it may be in the environment and in several files. */
+static void tell(regx_tally_t *told, const char *text, size_t length)
 {
     regx_error_t line;
     char name[NAME];
 
     snprintf(name, sizeof(name), "%.*s", (int)regx_min(length, NAME), text);
-    if (!is_ours(name) || told->count == TOLD_MAX ||
-        mca_base_var_find("opal", "btl", "regx", name + strlen(REGX_PREFIX)) >= 0) {
+    if (!is_ours(name) ||
+        mca_base_var_find("opal", "btl", "regx", name + strlen(REGX_PREFIX)) >= 0 ||
+        regx_tally_find(told, name)->count++ > 0) {
         return;
     }
-    for (unsigned i = 0; i < told->count; i++) {
-        if (strcmp(told->names[i], name) == 0) {
-            return;
-        }
-    }
-    strcpy(told->names[told->count++], name);
     snprintf(line, sizeof(line), "%s is not a parameter, and is ignored; the nearest name is %s",
              name, nearest(name));
     if (regx_compat_has_to_print(registered, line)) {
@@ -419,7 +408,7 @@ static void tell(told_t *told, const char *text, size_t length)
 
 /* NAME = VALUE, or as mpirun has it (--tune): --mca NAME VALUE, several of them and of other options.
  * All else is a comment, or empty. */
-static void read_line(told_t *told, char *line)
+static void read_line(regx_tally_t *told, char *line)
 {
     char *rest = NULL, *word = strtok_r(line, " \t\n", &rest);
 
@@ -438,7 +427,7 @@ static void read_line(told_t *told, char *line)
 }
 
 /* One that cannot be read Open MPI does not read either. */
-static void read_file(told_t *told, const char *path)
+static void read_file(regx_tally_t *told, const char *path)
 {
     FILE *file = fopen(path, "re");
     char *line = NULL;
@@ -454,7 +443,7 @@ static void read_file(told_t *told, const char *path)
 }
 
 /* Open MPI writes a list with commas, and reads one with colons, too. */
-static void read_files(told_t *told, const char *variable)
+static void read_files(regx_tally_t *told, const char *variable)
 {
     mca_base_var_source_t source;
     const char *const *stored = regx_param_stored("opal", "mca", "base", variable, &source);
@@ -468,7 +457,7 @@ static void read_files(told_t *told, const char *variable)
 
 void regx_params_warn_of_unknown(void)
 {
-    told_t told = {.count = 0};
+    regx_tally_t told[REGX_REASONS_MAX] = {0};
 
     if (!regx_compat_prints()) {
         return;
@@ -477,10 +466,10 @@ void regx_params_warn_of_unknown(void)
         if (strncmp(*entry, IN_ENVIRONMENT, strlen(IN_ENVIRONMENT)) == 0) {
             const char *name = *entry + strlen(IN_ENVIRONMENT);
 
-            tell(&told, name, strcspn(name, "="));
+            tell(told, name, strcspn(name, "="));
         }
     }
-    read_files(&told, "param_files");
-    read_files(&told, "override_param_file");
-    read_files(&told, "envar_file_prefix"); /* mpirun --tune, where it hands on no more */
+    read_files(told, "param_files");
+    read_files(told, "override_param_file");
+    read_files(told, "envar_file_prefix"); /* mpirun --tune, where it hands on no more */
 }
