@@ -15,8 +15,7 @@
 #include <string.h>
 
 /* A look-up that failed only because a change was under way is made again before anything is
- * registered: so often, and for so long, at most. Less than registering takes. */
-#define ASKED_AGAIN 32u
+ * registered: for so long, at most. Less than registering takes. */
 #define ASKED_FOR_NS 20000
 #define EVICTED_MAX 128u /* for one request's room */
 /* Given up and deregistered where the device has no more room, by one acquisition; it bounces if
@@ -121,23 +120,15 @@ static bool begin(const void *base, size_t length, unsigned access, regx_request
     return true;
 }
 
-/* Of asking again while a change is under way that may be of anything, or news is not logged. */
-typedef struct retry {
-    unsigned count;
-    int64_t since;
-} retry_t;
-
-/* Whether to ask once more, after others were let run. Where the processor is busy that alone may
- * take milliseconds: then it was the last time. */
-static bool asks_again(retry_t *retry)
+/* Whether to ask once more, after others were let run, while a change is under way that may be of
+ * anything, or news is not logged. Where the processor is busy that alone may take milliseconds: then
+ * it was the last time. *since: when it was first asked so; 0: not yet. */
+static bool asks_again(int64_t *since)
 {
-    if (retry->count == 0) {
-        retry->since = regx_now_ns();
-    } else if (retry->count == ASKED_AGAIN || regx_now_ns() - retry->since > ASKED_FOR_NS) {
-        return false;
-    }
-    retry->count++;
-    return true;
+    const int64_t now = regx_now_ns();
+
+    *since = *since == 0 ? now : *since;
+    return now - *since <= ASKED_FOR_NS;
 }
 
 /* Takes dead regions out of that part of the look-up cache; notes if one of them would have served,
@@ -213,13 +204,13 @@ static bool use_found_locked(regx_cache_t *cache, regx_request_t *request)
 static bool use_found(regx_cache_t *cache, regx_request_t *request, bool registers, bool *admitted)
 {
     regx_counters_t *counters = cache->registry->counters;
-    retry_t retry = {0};
+    int64_t since = 0;
     bool found, again;
 
     do {
         regx_lock(&cache->lock);
         found = use_found_locked(cache, request);
-        again = registers && !found && request->busy && asks_again(&retry);
+        again = registers && !found && request->busy && asks_again(&since);
         /* What is there stays: it may be true the next time. */
         *admitted = registers && !again && !found && request->ts != NULL && !request->exists &&
                     admits_locked(cache, request);
@@ -373,11 +364,11 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_request_t *request,
         status = register_pages(cache, request, request->wanted, mr); /* not allowed any more */
     }
     const uint64_t cost = (uint64_t)(regx_now_ns() - began);
-    retry_t retry = {0};
+    int64_t since = 0;
 
     regx_lock(&cache->lock);
     bool kept = status == REGX_OK && publish_locked(cache, request, cost);
-    while (status == REGX_OK && !kept && request->busy && asks_again(&retry)) {
+    while (status == REGX_OK && !kept && request->busy && asks_again(&since)) {
         regx_unlock(&cache->lock);
         sched_yield();
         regx_lock(&cache->lock);
