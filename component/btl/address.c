@@ -206,9 +206,8 @@ void regx_address_warn_of_other_nodes(regx_component_t *component)
     if (component->far_unreachable &&
         regx_compat_has_to_print(&component->super.btl_version, "regx: no way to other nodes")) {
         explain_no_port(component, why);
-        regx_compat_output(
-            "rank %u, which is on another node than %s, cannot be reached: %s. " TCP_CAN,
-            (unsigned)regx_compat_far_rank(), regx_compat_host(), why);
+        regx_compat_output("ranks on other nodes than %s cannot be reached: %s. " TCP_CAN,
+                           regx_compat_host(), why);
     }
 }
 

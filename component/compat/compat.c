@@ -98,28 +98,6 @@ static uint32_t first_of_application(void)
     return first <= rank ? first : 0;
 }
 
-/* Whether a list of ranks has this one. */
-static bool lists(const char *list, uint32_t rank)
-{
-    char text[12];
-
-    snprintf(text, sizeof(text), "%u", (unsigned)rank);
-    return regx_option_listed(list, text);
-}
-
-uint32_t regx_compat_far_rank(void)
-{
-    uint32_t rank = 0;
-    char *peers;
-    const bool known = regx_version_local_peers(&peers);
-
-    while (known && lists(peers, rank)) {
-        rank++;
-    }
-    free(peers);
-    return rank;
-}
-
 /* Of this job; this process where that is not known. */
 static uint32_t first_of_node(void)
 {

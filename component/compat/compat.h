@@ -53,8 +53,6 @@ extern const bool regx_compat_windows;
  * not know. */
 uint32_t regx_compat_local_processes(void);
 uint32_t regx_compat_processes(void);
-/* The first rank of this job that is on another node, if there are such. */
-uint32_t regx_compat_far_rank(void);
 
 /* Whether Open MPI itself is linked with UCX, whose hooks have then patched libc before and
  * stay. */
