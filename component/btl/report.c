@@ -57,7 +57,7 @@ static fields_t find_fields(const regx_component_t *component)
                       .transport_reason = component->transport_reason,
                       .backend = component->choice.backend->name,
                       .backend_reason = component->choice.reason,
-                      .rendezvous = component->params.strategy->name,
+                      .rendezvous = component->params.settings.rendezvous.rendezvous,
                       .eager_limit = component->modules[0]->super.btl_eager_limit,
                       .peers = count_peers(component)};
 }

@@ -89,7 +89,8 @@ static bool open_needed(regx_component_t *component, candidate_t *candidate)
         snprintf(error, REGX_ERROR,
                  "rendezvous=%s: over transport %s the kernel does not copy between processes; "
                  "allowed: another rendezvous, or transport %s",
-                 strategy->name, name, regx_catalog_name(REGX_ON_NODE));
+                 component->params.settings.rendezvous.rendezvous, name,
+                 regx_catalog_name(REGX_ON_NODE));
     } else {
         status = find_devices(component, candidate, error);
     }

@@ -153,8 +153,7 @@ uint64_t regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length)
     return speed;
 }
 
-const regx_strategy_t regx_strategy_auto = {.name = "auto",
-                                            .choose = choose,
+const regx_strategy_t regx_strategy_auto = {.choose = choose,
                                             .grants_known_whole = true,
                                             .exposes = true,
                                             .stages_from = REGX_AUTO_SHORT + 1};

@@ -332,5 +332,4 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_SLOTS,
                                          .send_take_cts = bounce_send_take_cts,
                                          .send_control_locked = regx_bounce_send_control_locked};
 
-const regx_strategy_t regx_strategy_bounce = {
-    .name = "bounce", .path = REGX_PATH_bounce, .protocol = &protocol};
+const regx_strategy_t regx_strategy_bounce = {.path = REGX_PATH_bounce, .protocol = &protocol};

@@ -417,18 +417,16 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_RKEYS,
                                          .send_drop_locked = get_send_drop_locked};
 
 const regx_strategy_t regx_strategy_read = {
-    .name = "read", .path = REGX_PATH_read, .protocol = &protocol, .exposes = true};
+    .path = REGX_PATH_read, .protocol = &protocol, .exposes = true};
 
 /* What is not staged is read (exposed.c). */
-const regx_strategy_t regx_strategy_staged = {.name = "staged",
-                                              .path = REGX_PATH_staged,
+const regx_strategy_t regx_strategy_staged = {.path = REGX_PATH_staged,
                                               .protocol = &protocol,
                                               .exposes = true,
                                               .stages_from = 1,
                                               .copies = true};
 
-const regx_strategy_t regx_strategy_together = {.name = "together",
-                                                .path = REGX_PATH_together,
+const regx_strategy_t regx_strategy_together = {.path = REGX_PATH_together,
                                                 .protocol = &protocol,
                                                 .exposes = true,
                                                 .sender_writes = true,

@@ -376,19 +376,13 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
                                          .send_take_cts = put_send_take_cts,
                                          .send_control_locked = put_send_control_locked};
 
-const regx_strategy_t regx_strategy_pipeline = {.name = "pipeline",
-                                                .path = REGX_PATH_pipeline,
-                                                .protocol = &protocol,
-                                                .sender_writes = true,
-                                                .revocable = true};
+const regx_strategy_t regx_strategy_pipeline = {
+    .path = REGX_PATH_pipeline, .protocol = &protocol, .sender_writes = true, .revocable = true};
 
-const regx_strategy_t regx_strategy_direct = {.name = "direct",
-                                              .path = REGX_PATH_direct,
-                                              .protocol = &protocol,
-                                              .sender_writes = true,
-                                              .revocable = true};
+const regx_strategy_t regx_strategy_direct = {
+    .path = REGX_PATH_direct, .protocol = &protocol, .sender_writes = true, .revocable = true};
 
 /* For two processes of a node between which the kernel copies: a device writes to the pages that it
  * knows, whatever address they have by then. */
 const regx_strategy_t regx_strategy_remap = {
-    .name = "remap", .path = REGX_PATH_remap, .protocol = &protocol, .copies = true};
+    .path = REGX_PATH_remap, .protocol = &protocol, .copies = true};

@@ -73,7 +73,6 @@ typedef struct regx_rndv_recv regx_rndv_recv_t;
 typedef struct regx_strategy regx_strategy_t;
 
 struct regx_strategy {
-    const char *name; /* as btl_regx_rendezvous names it */
     regx_path_t path; /* always this one, unless it chooses */
     /* Of that path (recv.h); NULL: it chooses among other strategies'. */
     const struct regx_protocol *protocol;
