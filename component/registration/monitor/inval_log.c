@@ -16,7 +16,6 @@
  */
 #include "registration/monitor/monitor.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -224,10 +223,7 @@ unsigned char *regx_process_mark(void)
 void regx_process_unmark(unsigned char *mark)
 {
     if (mark != NULL) {
-        const int error = errno;
-
         munmap(mark, regx_page_size());
-        errno = error;
     }
 }
 
