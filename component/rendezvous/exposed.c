@@ -38,24 +38,17 @@ static void got(regx_get_t *get, regx_status_t status);
 
 /* ---- the sender ---- */
 
-/* Whether this process's strategy stages messages of that length. */
-static bool stages(const regx_rndv_t *rndv, size_t length)
-{
-    const size_t from = rndv->config.strategy->stages_from;
-
-    return from > 0 && length >= from;
-}
-
 /* Names the bytes to a peer. false: it cannot read them, or not at once. */
 static bool make_readable(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t length,
                           regx_exposure_t *wire, regx_rndv_exposure_t *exposure)
 {
     const regx_transport_ops_t *ops = conn->transport->ops;
+    const size_t from = rndv->config.strategy->stages_from; /* 0: it stages none */
 
     exposure->registered = exposure->staged = false;
     if (ops->node.expose != NULL && conn->single_copy && !conn->transport->forked) {
         ops->node.expose(conn->transport, base, length, &wire->key);
-        exposure->staged = stages(rndv, length) && ops->node.stage != NULL &&
+        exposure->staged = from > 0 && length >= from && ops->node.stage != NULL &&
                            ops->node.stage(conn, base, length, &wire->key);
         exposure->key = wire->key;
         atomic_fetch_add(&rndv->exposed, 1);
