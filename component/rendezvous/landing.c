@@ -66,7 +66,7 @@ static const char *open_all(regx_landings_t *landings)
 {
     const size_t size = landings->config->chunk_size;
     const size_t bytes = 2 * size * landings->count;
-    const int fd = regx_uffd_create(UFFD_FEATURE_MOVE);
+    const int fd = regx_uffd_create(UFFD_USER_MODE_ONLY, UFFD_FEATURE_MOVE);
 
     if (fd < 0) {
         return fd != REGX_UFFD_LACKS && errno != ENOSYS
@@ -105,7 +105,7 @@ void regx_landings_fini(regx_landings_t *landings)
 {
     if (landings->areas != NULL) {
         munmap(landings->areas, 2 * landings->config->chunk_size * landings->count);
-        regx_maps_close(&landings->maps);
+        regx_file_close(&landings->maps.file);
         regx_file_close(&landings->uffd);
     }
     regx_lock_fini(&landings->lock);

@@ -126,7 +126,7 @@ static void report_detached(uintptr_t address, uintptr_t last)
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
     if (regx_maps_open(&maps) == 0) {
         regx_maps_each(&maps, address, last, detach, &address);
-        regx_maps_close(&maps);
+        regx_file_close(&maps.file);
     } else {
         log_change(address & ~(hooks.page - 1), last);
     }

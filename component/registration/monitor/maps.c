@@ -142,11 +142,6 @@ int regx_maps_open(regx_maps_t *maps)
     return 0;
 }
 
-void regx_maps_close(regx_maps_t *maps)
-{
-    regx_file_close(&maps->file);
-}
-
 bool regx_maps_ask(const regx_maps_t *maps, uintptr_t address, regx_vma_t *mapping)
 {
     return maps->query && ask(maps->file.fd, address, mapping) == 0;

@@ -224,7 +224,7 @@ static void after_fork_in_child(void)
 
         /* By copies: to the thread sanitizer the parent's reader still reads the originals. */
         regx_uffd_close(&uffd);
-        regx_maps_close(&maps);
+        regx_file_close(&maps.file);
         regx_file_close(&end[0]);
         regx_file_close(&end[1]);
         current = NULL;

@@ -52,7 +52,7 @@ static const char *reason_of_refusal(int error)
     }
 }
 
-static int create(int flags, uint64_t features)
+int regx_uffd_create(int flags, uint64_t features)
 {
     struct uffdio_api api = {.api = UFFD_API, .features = features};
     const int fd =
@@ -63,11 +63,6 @@ static int create(int flags, uint64_t features)
         return REGX_UFFD_LACKS;
     }
     return fd;
-}
-
-int regx_uffd_create(uint64_t features)
-{
-    return create(UFFD_USER_MODE_ONLY, features);
 }
 
 /* 0: none of what is mapped in the range is unwatched; 1: some is; -1: the kernel does not know. */
@@ -105,8 +100,8 @@ static int open_pagemap(void)
 
 regx_status_t regx_uffd_open(regx_uffd_t *uffd, regx_error_t error)
 {
-    const int scans = regx_uffd_create(NEEDED | FOR_SCAN);
-    const int fd = scans == REGX_UFFD_LACKS ? regx_uffd_create(NEEDED) : scans;
+    const int scans = regx_uffd_create(UFFD_USER_MODE_ONLY, NEEDED | FOR_SCAN);
+    const int fd = scans == REGX_UFFD_LACKS ? regx_uffd_create(UFFD_USER_MODE_ONLY, NEEDED) : scans;
 
     if (fd == REGX_UFFD_LACKS) {
         return regx_refuse(error, REGX_DENIED,
@@ -191,10 +186,10 @@ int regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHAN
 
 void regx_paging_open(regx_paging_t *paging)
 {
-    int fd = regx_uffd_create(0);
+    int fd = regx_uffd_create(UFFD_USER_MODE_ONLY, 0);
 
     if (fd == -1 && errno == EINVAL) { /* before Linux 5.11, where it may take a privilege */
-        fd = create(0, 0);
+        fd = regx_uffd_create(0, 0);
     }
     paging->possible = fd != -1 || (errno != ENOSYS && errno != EPERM && errno != EACCES);
     paging->file = fd >= 0 ? regx_file_of(fd) : (regx_file_t){.fd = -1};
@@ -206,7 +201,7 @@ void regx_paging_open(regx_paging_t *paging)
 void regx_paging_close(regx_paging_t *paging)
 {
     regx_file_close(&paging->file);
-    regx_maps_close(&paging->maps);
+    regx_file_close(&paging->maps.file);
     if (paging->hole != NULL && paging->hole != MAP_FAILED) {
         munmap(paging->hole, regx_page_size());
     }
@@ -248,7 +243,7 @@ int regx_uffd_ranges_open(regx_uffd_ranges_t *ranges, const regx_uffd_t *uffd,
 
 void regx_uffd_ranges_close(regx_uffd_ranges_t *ranges)
 {
-    regx_maps_close(&ranges->maps);
+    regx_file_close(&ranges->maps.file);
     pthread_mutex_destroy(&ranges->lock);
 }
 

@@ -29,9 +29,10 @@ typedef struct regx_uffd {
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-/* A descriptor with those features; -1: refused, see errno; LACKS: this kernel has not all. */
+/* A descriptor with those features; -1: refused, see errno; LACKS: this kernel has not all. `flags`:
+ * UFFD_USER_MODE_ONLY, or 0. */
 #define REGX_UFFD_LACKS (-2)
-int regx_uffd_create(uint64_t features);
+int regx_uffd_create(int flags, uint64_t features);
 
 /* REGX_DENIED: refused, or too old a kernel; `error` then holds one line with the reason. */
 regx_status_t regx_uffd_open(regx_uffd_t *uffd, regx_error_t error);
@@ -106,9 +107,8 @@ typedef struct regx_maps {
     bool query;       /* the kernel can be asked */
 } regx_maps_t;
 
-/* 0, or the errno of what could not be opened. */
+/* 0, or the errno of what could not be opened. To be closed, its file is (regx_file_close). */
 int regx_maps_open(regx_maps_t *maps);
-void regx_maps_close(regx_maps_t *maps);
 
 /* The mapping at that address, else the next above. false: none, or the kernel cannot be asked. Any
  * thread. Not for what may be kept: if the program has replaced the descriptor, it is another process's. */

@@ -223,7 +223,7 @@ FRESH_WATCHED(what_is_known_to_be_watched_is_asked_once)
 {
     char *base = map(LENGTH);
     region_t regions[3] = {must_keep(monitor, base, PAGE), must_keep(monitor, base, 2 * PAGE)};
-    const int own = regx_uffd_create(UFFD_FEATURE_PAGEFAULT_FLAG_WP);
+    const int own = regx_uffd_create(UFFD_USER_MODE_ONLY, UFFD_FEATURE_PAGEFAULT_FLAG_WP);
 
     kernel.queried = 0;
     regions[2] = must_keep(monitor, base + 4 * PAGE, PAGE);
@@ -299,7 +299,7 @@ FRESH(a_part_that_is_paged_is_found)
 {
     const size_t length = 2u << 20;
     char *base = map(length);
-    const int pager = regx_uffd_create(0);
+    const int pager = regx_uffd_create(UFFD_USER_MODE_ONLY, 0);
     regx_paging_t paging;
 
     regx_paging_open(&paging);
@@ -322,13 +322,13 @@ FRESH(a_part_that_is_paged_is_found)
  * process, where nothing is watched. */
 FRESH(another_processs_userfaultfd_is_not_asked)
 {
-    const int parents = regx_uffd_create(0);
+    const int parents = regx_uffd_create(UFFD_USER_MODE_ONLY, 0);
     const pid_t child = fork();
     int status;
 
     if (child == 0) {
         char *base = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        const int pager = regx_uffd_create(0);
+        const int pager = regx_uffd_create(UFFD_USER_MODE_ONLY, 0);
         regx_paging_t paging;
 
         regx_paging_open(&paging);
@@ -348,7 +348,7 @@ FRESH_WATCHED(the_notifiers_memory_is_told_from_others)
     char *base = map(LENGTH);
     char *other = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     char *paged = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    const int pager = regx_uffd_create(0);
+    const int pager = regx_uffd_create(UFFD_USER_MODE_ONLY, 0);
     region_t region = must_keep(monitor, base, PAGE);
     regx_paging_t paging;
 
