@@ -172,9 +172,12 @@ static bool take_next_locked(regx_rndv_t *rndv, regx_serving_t *serving)
     if (serving->scope == SERVE_ALL) {
         begin_round_locked(rndv, serving);
     }
-    regx_rndv_recv_t *recv = serving->scope == SERVE_PEER ? next_of_peer_locked(rndv, serving->peer)
-                             : serving->scope == SERVE_ROUND ? next_of_round_locked(rndv, serving)
-                                                             : NULL;
+    regx_rndv_recv_t *recv = NULL;
+    if (serving->scope == SERVE_PEER) {
+        recv = next_of_peer_locked(rndv, serving->peer);
+    } else if (serving->scope == SERVE_ROUND) {
+        recv = next_of_round_locked(rndv, serving);
+    }
     if (recv == NULL) {
         return false;
     }
