@@ -32,12 +32,6 @@
 #include "base/fault.h"
 #include "rendezvous/send.h"
 
-static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status);
-static void answer_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status);
-static void got(regx_get_t *get, regx_status_t status);
-
-/* ---- the sender ---- */
-
 /* Names the bytes to a peer. false: it cannot read them, or not at once. */
 static bool make_readable(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t length,
                           regx_exposure_t *wire, regx_rndv_exposure_t *exposure)
@@ -107,6 +101,10 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
 }
 
 /* ---- the receiver begins a read ---- */
+
+static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status);
+static void answer_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status);
+static void got(regx_get_t *get, regx_status_t status);
 
 #define BOTH_WAYS_MAX (256u * 1024u) /* what is longer is not read while this process sends, too */
 
