@@ -57,7 +57,7 @@ static void count_own_locked(regx_shm_t *shm, int change)
     }
 }
 
-/* The order of a shared copy's pieces was chosen when the peer was asked. */
+/* The order of the pieces of a shared copy is chosen already. */
 void regx_shm_queue_copy(regx_shm_conn_t *conn, regx_pending_t *op)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
