@@ -87,7 +87,7 @@ the memory back by the system call (pool_trim), and takes memory at the same add
     regx-check: rank 0: stale and different: 262144 bytes at 0x7f16e4239000
       registered at 5.750 s in uct_ib_reg_mr+0x59 (libuct_ib.so) < ... < PMPI_Send+0x11a < send_halo+0x39 < main+0x6a
       made stale by munmap in syscall+0x18 (libc.so) < pool_trim+0x1b < main+0x6f
-      used by an offer to a peer in uct_rc_verbs_ep_am_short+0x145 (libuct_ib.so) < ... < send_halo+0x39 < main+0x6a
+      used by an offer to a peer in uct_rc_verbs_ep_am_short+0x145 (libuct_ib.so) < ... < PMPI_Send+0x11a < send_halo+0x39 < main+0x6a
     step 2: 262144 of 262144 bytes are wrong
     regx-check: registrations that cannot be watched (shared memory, files): 4, compared at each use
     regx-check: 11 registrations, 12273 postings, 4 of 1 KiB or more; stale uses: 1 different, 0 same, 0 not compared
