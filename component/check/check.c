@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -28,7 +27,7 @@ static int is_required, stops;
 static bool make_sum(void)
 {
     char name[128];
-    const int length = snprintf(name, sizeof(name), "regx-check-%" PRId64, regx_now_ns());
+    const int length = snprintf(name, sizeof(name), "regx-check-%ld", regx_now_ns());
     const int fd = memfd_create(name, MFD_CLOEXEC);
 
     snprintf(name + length, sizeof(name) - (size_t)length, " /proc/%d/fd/%d", getpid(), fd);
@@ -173,10 +172,9 @@ static void write_json(int status, uint64_t suppressed)
     const char *between = "";
 
     fprintf(json,
-            "{\"status\": %d, \"processes\": %" PRIu64 ", \"devices\": %" PRIu64
-            ", \"registrations\": %" PRIu64 ", \"postings\": %" PRIu64 ", \"large\": %" PRIu64
-            ", \"unwatched\": %" PRIu64 ", \"uncompared\": %" PRIu64 ", \"unfollowed\": %" PRIu64
-            ", \"suppressed\": %" PRIu64 ", \"untold\": %" PRIu64 ", \"faults\": [",
+            "{\"status\": %d, \"processes\": %lu, \"devices\": %lu, \"registrations\": %lu, "
+            "\"postings\": %lu, \"large\": %lu, \"unwatched\": %lu, \"uncompared\": %lu, "
+            "\"unfollowed\": %lu, \"suppressed\": %lu, \"untold\": %lu, \"faults\": [",
             status, sum->processes, sum->devices, sum->registrations, sum->postings, sum->large,
             sum->unwatched, sum->unwitnessed, sum->unfollowed, suppressed, sum->untold);
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
@@ -186,9 +184,9 @@ static void write_json(int status, uint64_t suppressed)
             continue;
         }
         fprintf(json,
-                "%s{\"times\": %" PRIu64 ", \"rank\": %d, \"process\": %d, \"address\": %" PRIu64
-                ", \"length\": %" PRIu64 ", \"verdict\": \"%s\", \"registered\": \"%s\""
-                ", \"changed\": \"%s\", \"used\": \"%s\"}",
+                "%s{\"times\": %lu, \"rank\": %d, \"process\": %d, \"address\": %lu, "
+                "\"length\": %lu, \"verdict\": \"%s\", \"registered\": \"%s\", "
+                "\"changed\": \"%s\", \"used\": \"%s\"}",
                 between, fault->times, fault->rank, fault->process, fault->start, fault->length,
                 regx_check_verdict_names[fault->verdict], fault->text[REGX_CHECK_REGISTERED],
                 fault->text[REGX_CHECK_CHANGED], fault->text[REGX_CHECK_USED]);

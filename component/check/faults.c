@@ -5,7 +5,6 @@
  */
 #include <dlfcn.h>
 #include <fnmatch.h>
-#include <inttypes.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,7 +129,7 @@ static void print_fault(const regx_check_fault_t *fault, bool at_end)
         return;
     }
     if (at_end) {
-        snprintf(often, sizeof(often), "%" PRIu64 " time%s: ", times, times == 1 ? "" : "s");
+        snprintf(often, sizeof(often), "%lu time%s: ", times, times == 1 ? "" : "s");
     }
     if (rank < 0) { /* else each line has it */
         snprintf(who, sizeof(who), "%s %d: ", fault->rank >= 0 ? "rank" : "process",
@@ -142,7 +141,7 @@ static void print_fault(const regx_check_fault_t *fault, bool at_end)
             at += put_line(lines + at, before[i], fault->text[i], i == REGX_CHECK_CHANGED);
         }
     }
-    regx_check_say("%s%s%s%s: %" PRIu64 " bytes at 0x%" PRIx64 "%s", often, who,
+    regx_check_say("%s%s%s%s: %lu bytes at 0x%lx%s", often, who,
                    regx_check_verdict_names[fault->verdict],
                    fault->verdict == REGX_CHECK_REMOTE ? ", no fault until a peer uses it" : "",
                    fault->length, fault->start, lines);
@@ -314,7 +313,7 @@ static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_c
         } else {
             library = "";
         }
-        at += (size_t)sprintf(text + at, "%s%.*s+0x%" PRIx64, between, SYMBOL, file, place);
+        at += (size_t)sprintf(text + at, "%s%.*s+0x%lx", between, SYMBOL, file, place);
         if (*library != '\0' && !is_mpi(file)) { /* else the name says it */
             const char *end = strstr(library, ".so");
             const size_t length = end != NULL ? (size_t)(end - library) + 3 : strlen(library);
@@ -458,7 +457,7 @@ uint64_t regx_check_sum_used(uint64_t times[REGX_CHECK_VERDICTS])
 static void say_count(const char *before, uint64_t count, const char *after)
 {
     if (count > 0) {
-        regx_check_say("%s%" PRIu64 "%s", before, count, after);
+        regx_check_say("%s%lu%s", before, count, after);
     }
 }
 
@@ -493,9 +492,8 @@ bool regx_check_sum_print(const char *ended)
         say_count("registrations of which bytes could not be compared: ", sum->unwitnessed, "");
         say_count("registrations that were not followed: ", sum->unfollowed,
                   ", for want of memory, or more than 16384 at a time");
-        regx_check_say("%" PRIu64 " registrations, %" PRIu64 " postings, %" PRIu64
-                       " of 1 KiB or more; stale uses: %" PRIu64 " different, %" PRIu64
-                       " same, %" PRIu64 " not compared",
+        regx_check_say("%lu registrations, %lu postings, %lu of 1 KiB or more; stale uses: %lu "
+                       "different, %lu same, %lu not compared",
                        sum->registrations, sum->postings, sum->large, times[REGX_CHECK_DIFFERENT],
                        times[REGX_CHECK_SAME], times[REGX_CHECK_UNCOMPARED]);
     }
