@@ -81,16 +81,10 @@ typedef enum outcome {
     COPY_ENDED
 } outcome_t;
 
-/* What waits behind the copy in front. */
-typedef struct others {
-    bool wait;    /* of this connection or another */
-    bool shorter; /* one of this connection is */
-} others_t;
-
-static outcome_t place_of(regx_pending_t *op, size_t before, others_t others)
+/* shorter: one that waits behind it, of its connection, is. */
+static outcome_t place_of(regx_pending_t *op, size_t before, bool shorter)
 {
-    return others.shorter && op->moved / REGX_SHM_TURN > before / REGX_SHM_TURN ? COPY_YIELDS
-                                                                                : COPY_STAYS;
+    return shorter && op->moved / REGX_SHM_TURN > before / REGX_SHM_TURN ? COPY_YIELDS : COPY_STAYS;
 }
 
 static regx_status_t post_notice(const regx_put_t *put)
@@ -105,7 +99,7 @@ static regx_status_t post_notice(const regx_put_t *put)
 }
 
 /* Copies the next piece of a put or get in which the peer has no part. */
-static outcome_t serve_plain(regx_shm_t *shm, regx_pending_t *op, others_t others,
+static outcome_t serve_plain(regx_shm_t *shm, regx_pending_t *op, bool shorter,
                              regx_status_t *status)
 {
     const size_t before = op->moved, left = left_of(op), length = regx_claim_piece(left);
@@ -126,7 +120,7 @@ static outcome_t serve_plain(regx_shm_t *shm, regx_pending_t *op, others_t other
             return COPY_STUCK;
         }
     }
-    return place_of(op, before, others);
+    return place_of(op, before, shorter);
 }
 
 /* A get of which the peer is not asked any more becomes a plain one. */
@@ -140,7 +134,8 @@ static void withdraw(regx_pending_t *op)
     }
 }
 
-static outcome_t serve_shared(regx_pending_t *op, others_t others, regx_status_t *status)
+/* others: some wait behind it, of its connection or another. */
+static outcome_t serve_shared(regx_pending_t *op, bool others, bool shorter, regx_status_t *status)
 {
     const size_t before = op->moved;
     size_t copied;
@@ -148,8 +143,8 @@ static outcome_t serve_shared(regx_pending_t *op, others_t others, regx_status_t
 
     op->moved += copied;
     if (more) {
-        return others.wait && regx_shared_copy_pass_over(op->shared) ? COPY_YIELDS
-                                                                     : place_of(op, before, others);
+        return others && regx_shared_copy_pass_over(op->shared) ? COPY_YIELDS
+                                                                : place_of(op, before, shorter);
     }
     *status = regx_shared_copy_end(op->shared);
     return *status == REGX_AGAIN ? COPY_ENDING : COPY_ENDED;
@@ -206,17 +201,16 @@ static bool copy_next_piece(regx_shm_t *shm, size_t *copied)
     /* Both stay in front: only progress takes from there. */
     regx_shm_conn_t *conn = REGX_CONTAINER_OF(shm->turns.next, regx_shm_conn_t, turn);
     regx_pending_t *op = regx_pending_of(conn->copies.next);
-    const others_t others = {.wait =
-                                 op->link.next != &conn->copies || conn->turn.next != &shm->turns,
-                             .shorter = is_shorter_behind(op)};
+    const bool others = op->link.next != &conn->copies || conn->turn.next != &shm->turns;
+    const bool shorter = is_shorter_behind(op);
     const size_t before = op->moved;
     regx_unlock(&shm->lock);
 
     if (op->shared != NULL) {
         withdraw(op);
     }
-    const outcome_t outcome = op->shared == NULL ? serve_plain(shm, op, others, &status)
-                                                 : serve_shared(op, others, &status);
+    const outcome_t outcome = op->shared == NULL ? serve_plain(shm, op, shorter, &status)
+                                                 : serve_shared(op, others, shorter, &status);
     *copied += op->moved - before;
     regx_lock(&shm->lock);
     put_in_place(shm, op, outcome);
