@@ -14,9 +14,7 @@ struct regx_mailbox_segment {
     regx_mailbox_box_t boxes[];
 };
 
-/* Shorter rings for many neighbours, and to leave enough shared memory for others. all: mailboxes of
- * all processes of this machine, if all talk. room: bytes that they may take together. */
-static uint32_t choose_ring(size_t neighbours, size_t all, size_t room)
+uint32_t regx_mailbox_ring_choose(size_t neighbours, size_t all, size_t room)
 {
     uint32_t ring = REGX_MAILBOX_PAYLOAD_MAX;
 
@@ -25,12 +23,6 @@ static uint32_t choose_ring(size_t neighbours, size_t all, size_t room)
         ring /= 2;
     }
     return ring;
-}
-
-uint32_t regx_mailbox_ring_choose(regx_segment_kind_t kind, unsigned boxes)
-{
-    /* The other quarter of what main segments take is for pools. */
-    return choose_ring(boxes, ((size_t)boxes + 1) * boxes, regx_segment_room(kind) / 4);
 }
 
 /* NULL: no memory for what describes them. */
@@ -72,9 +64,9 @@ static bool add_boxes(regx_mailbox_pool_t *pool)
     /* One more than is needed: a mailbox may be taken while another is being left. */
     const size_t count = regx_min(pool->neighbours + 1, REGX_MAILBOX_POOL_UNIT);
     const size_t segments = (pool->neighbours + count - 1) / count;
-    const uint32_t ring =
-        choose_ring(pool->neighbours, ((size_t)pool->neighbours + 1) * segments * count,
-                    regx_segment_room(pool->kind) / 2);
+    const uint32_t ring = regx_mailbox_ring_choose(
+        pool->neighbours, ((size_t)pool->neighbours + 1) * segments * count,
+        regx_segment_room(pool->kind) / 2);
     const size_t length = count * regx_mailbox_size(ring);
     regx_segment_t memory;
 

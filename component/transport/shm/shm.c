@@ -129,7 +129,9 @@ static bool open_main_as(regx_shm_t *shm, regx_segment_kind_t kind, size_t pool_
     /* One for messages to itself. */
     const unsigned wanted = (unsigned)regx_min(
         shm->config.neighbours > 0 ? shm->config.neighbours + 1 : 0, REGX_SHM_AHEAD);
-    const uint32_t ring = regx_mailbox_ring_choose(kind, wanted);
+    /* The other quarter of what main segments take is for pools. */
+    const uint32_t ring = regx_mailbox_ring_choose(wanted, ((size_t)wanted + 1) * wanted,
+                                                   regx_segment_room(kind) / 4);
     const size_t size = regx_mailbox_size(ring);
     const size_t fit = (part - regx_min(part, before)) / size;
     const unsigned boxes = last ? (unsigned)regx_min(wanted, fit) : wanted;

@@ -450,8 +450,9 @@ void regx_shm_finish_disconnecting(regx_shm_t *shm);
 
 /* ---- mailbox_pool.c. All but ring_choose and begin with the transport's lock held ---- */
 
-/* Bytes of the rings of so many mailboxes in the main segment. */
-uint32_t regx_mailbox_ring_choose(regx_segment_kind_t kind, unsigned boxes);
+/* Bytes of a ring: shorter ones for many neighbours, and to leave enough shared memory for others. all:
+ * mailboxes of all processes of this machine, if all talk. room: bytes that they may take together. */
+uint32_t regx_mailbox_ring_choose(size_t neighbours, size_t all, size_t room);
 /* There are so many, from that offset on. false: no memory. */
 bool regx_mailbox_pool_begin(regx_mailbox_pool_t *pool, const regx_segment_t *main, size_t offset,
                              unsigned boxes, uint32_t ring);
