@@ -71,16 +71,6 @@ static void unmap_view(regx_shm_view_t *view)
     }
 }
 
-/* The name is not needed any more when all have mapped what has it. */
-static void note_mapped(regx_shm_main_t *main, const regx_shm_file_t *file)
-{
-    const uint32_t mapped = atomic_fetch_add(&main->mapped, 1) + 1;
-
-    if (main->expected > 0 && mapped >= main->expected) {
-        regx_shm_file_unlink(file);
-    }
-}
-
 /* Adds it, with no user yet. */
 static regx_status_t map_view_locked(regx_shm_t *shm, const regx_shm_address_t *address,
                                      regx_shm_view_t **out)
@@ -102,8 +92,10 @@ static regx_status_t map_view_locked(regx_shm_t *shm, const regx_shm_address_t *
         free(view);
         return status == REGX_DENIED ? REGX_DENIED : REGX_UNREACHABLE;
     }
-    if (address->main.kind == REGX_SEGMENT_NAMED && !view->own) {
-        note_mapped(main, &address->main.file);
+    /* The name is not needed any more when all have mapped what has it. */
+    if (address->main.kind == REGX_SEGMENT_NAMED && !view->own &&
+        atomic_fetch_add(&main->mapped, 1) + 1 >= main->expected && main->expected > 0) {
+        regx_shm_file_unlink(&address->main.file);
     }
     view->name = address->main;
     view->cookie = address->cookie;
