@@ -10,34 +10,20 @@
 
 /* ---- transfers ---- */
 
-/* The slot that the key names, if that range is in its region. A child of fork has none: the ring is its
- * parent's, and is not mapped there. */
-static const regx_pinned_slot_t *find_locked(const regx_pinned_t *pinned,
-                                             const regx_pinned_key_t *key, uint64_t offset,
-                                             uint32_t length, unsigned access)
-{
-    const regx_handle_t name = {.id = key->slot, .generation = key->generation};
-    const regx_pinned_slot_t *slot =
-        !pinned->shm->super.forked && regx_handle_table_find(&pinned->names, name) != NULL
-            ? &pinned->slots[key->slot]
-            : NULL;
-
-    return slot != NULL && regx_within(offset, length, slot->length) &&
-                   (access == 0 || (slot->access & access) != 0)
-               ? slot
-               : NULL;
-}
-
 regx_status_t regx_pinned_copy(regx_pinned_t *pinned, bool to_file, const regx_pinned_key_t *key,
                                uint64_t offset, uint32_t length, unsigned access,
                                const regx_file_t *cells, uint32_t number)
 {
     const uint64_t cell = (uint64_t)(number % REGX_PINNED_CELLS) * REGX_PINNED_PIECE_MAX;
+    const regx_handle_t name = {.id = key->slot, .generation = key->generation};
     regx_status_t status = REGX_DENIED;
 
     regx_lock(&pinned->lock);
-    const regx_pinned_slot_t *slot = find_locked(pinned, key, offset, length, access);
-    if (slot != NULL) {
+    const regx_pinned_slot_t *slot =
+        regx_handle_table_find(&pinned->names, name) != NULL ? &pinned->slots[name.id] : NULL;
+    /* A child of fork has none: the ring is its parent's, and is not mapped there. */
+    if (slot != NULL && !pinned->shm->super.forked && regx_within(offset, length, slot->length) &&
+        (access == 0 || (slot->access & access) != 0)) {
         status = length == 0 || (regx_file_is_ours(cells) &&
                                  regx_uring_copy(&pinned->uring, to_file, key->slot,
                                                  slot->base + offset, length, cells->fd, cell))
