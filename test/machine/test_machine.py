@@ -19,10 +19,11 @@ def shell(script: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_device_and_status() -> None:
-    run = shell("ibv_devinfo; rdma link; echo complaint >&2; exit 7")
+    run = shell("ibv_devinfo; rdma link; getent ahostsv4 localhost machine; echo complaint >&2; exit 7")
     assert run.returncode == 7, run
     assert "PORT_ACTIVE" in run.stdout, run
     assert "link rxe0/1 state ACTIVE" in run.stdout, run
+    assert "127.0.0.1" in run.stdout and "10.73.0.1" in run.stdout, run
     assert "complaint\n" in run.stderr, run
     assert "complaint" not in run.stdout, run
 
