@@ -264,8 +264,8 @@ static void tell_costs(regx_module_t *module, const opal_proc_t *proc)
 {
     const regx_neighbour_t neighbour = neighbour_of(proc);
 
-    if (module->kind == REGX_ON_NODE && !module->transport->registers &&
-        neighbour >= module->farthest) {
+    if (module->params->settings.component.costs[0] != '\0' && module->kind == REGX_ON_NODE &&
+        !module->transport->registers && neighbour >= module->farthest) {
         module->farthest = neighbour + 1;
         regx_costs_tell(&module->params->costs, neighbour, &module->eager, module->rndv);
     }

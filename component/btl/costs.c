@@ -263,11 +263,6 @@ void regx_costs_tell(const regx_costs_t *costs, regx_neighbour_t neighbour, regx
                                           : least_regret(costs, neighbour, i, REGX_PATTERN_EXCHANGE,
                                                          REGX_PATTERN_EXCHANGE, ways)};
 
-        if (fastest[REGX_TRAFFIC_SINGLE] == REGX_PATH_COUNT &&
-            fastest[REGX_TRAFFIC_STREAM] == REGX_PATH_COUNT &&
-            fastest[REGX_TRAFFIC_EXCHANGE] == REGX_PATH_COUNT) {
-            continue;
-        }
         if (sends) {
             regx_eager_tell(eager, i, sender_of(fastest[REGX_TRAFFIC_SINGLE]),
                             sender_of(fastest[REGX_TRAFFIC_STREAM]));

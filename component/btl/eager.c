@@ -71,6 +71,15 @@ static void note_stray(regx_eager_t *eager, regx_autotune_t *tune)
     }
 }
 
+/* Of those of which nothing was told. */
+static void tell_more(regx_autotune_t *tune, uint8_t single, uint8_t stream)
+{
+    const uint8_t *told = tune->told;
+
+    tell(tune, told[REGX_TRAFFIC_SINGLE] == REGX_TUNE_UNTOLD ? single : told[REGX_TRAFFIC_SINGLE],
+         told[REGX_TRAFFIC_STREAM] == REGX_TUNE_UNTOLD ? stream : told[REGX_TRAFFIC_STREAM]);
+}
+
 /* What a trial tells of sizes that were not tried. What a rendezvous costs before its first byte is half as
  * much a byte for twice as many (two cores of a Xeon, both ways at once, from 8 KiB on: 2.7, 1.5 and 0.5
  * times as long as eagerly). So if it is faster, longer messages begin with it. If it is far worse their
@@ -87,9 +96,9 @@ static void tell_others(regx_eager_t *eager, const regx_autotune_t *tune)
             continue;
         }
         if (other > tune && tune->winner == REGX_EAGER_RENDEZVOUS) {
-            tell(other, REGX_EAGER_RENDEZVOUS, REGX_EAGER_RENDEZVOUS);
+            tell_more(other, REGX_EAGER_RENDEZVOUS, REGX_EAGER_RENDEZVOUS);
         } else if (tune->found[REGX_EAGER_RENDEZVOUS] > limit && other->state == REGX_TUNE_TOLD) {
-            tell(other, REGX_EAGER_SEND, REGX_TUNE_UNTOLD);
+            tell_more(other, REGX_EAGER_SEND, REGX_TUNE_UNTOLD);
         } else if (tune->found[REGX_EAGER_RENDEZVOUS] > limit) {
             other->rest = REGX_AUTO_SOON;
         }

@@ -83,16 +83,20 @@ static void follow_told(regx_autotune_t *tune)
 
 void regx_tune_tell(regx_autotune_t *tune, const uint8_t candidates[REGX_TRAFFICS])
 {
+    const bool before = tune->state == REGX_TUNE_TOLD;
+    bool told = false;
+
     for (unsigned i = 0; i < REGX_TRAFFICS; i++) {
-        if (tune->told[i] == REGX_TUNE_UNTOLD) {
-            tune->told[i] = candidates[i];
-        }
+        tune->told[i] = candidates[i];
+        told |= candidates[i] != REGX_TUNE_UNTOLD;
     }
-    if (tune->state != REGX_TUNE_TOLD) {
-        tune->state = REGX_TUNE_TOLD;
-        tune->rest = REGX_AUTO_SOON;
+    if (told != before) {
+        tune->state = told ? REGX_TUNE_TOLD : REGX_TUNE_UNTRIED;
+        tune->rest = told ? REGX_AUTO_SOON : wires[tune->wire].patience;
     }
-    follow_told(tune);
+    if (told || before) {
+        follow_told(tune);
+    }
 }
 
 /* ---- what is known of the candidates ---- */

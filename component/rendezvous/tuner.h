@@ -230,7 +230,7 @@ static inline bool regx_tune_knows(const regx_autotune_t *tune)
 /* So many sizes, from the smallest on. */
 void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wire);
 /* Those candidates are the fastest, as was measured elsewhere: messages go by them until the first trial.
- * REGX_TUNE_UNTOLD: it is not known. What was told before stays. */
+ * REGX_TUNE_UNTOLD: it is not known. What was told before no longer holds. */
 void regx_tune_tell(regx_autotune_t *tune, const uint8_t candidates[REGX_TRAFFICS]);
 /* The candidate by which a message is to go, if none comes that ends a batch. */
 uint8_t regx_tune_way(const regx_autotune_t *tune);

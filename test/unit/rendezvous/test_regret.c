@@ -334,6 +334,7 @@ static void tell(const table_t *table, unsigned single, unsigned stream, unsigne
     const regx_path_t fastest[REGX_TRAFFICS] = {way_of[single], way_of[stream], way_of[both_ways]};
 
     regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
+    regx_auto_tell(autotune, table->length, way_of); /* of a neighbour that is nearer */
     regx_auto_tell(autotune, table->length, fastest);
 }
 
