@@ -199,6 +199,12 @@ static void begin_trial(regx_autotune_t *tune)
     }
 }
 
+/* Of some messages: a file has told that it is the fastest. */
+static bool is_told(const regx_autotune_t *tune, unsigned candidate)
+{
+    return memchr(tune->told, (int)candidate, sizeof(tune->told)) != NULL;
+}
+
 /* To try what is far worse nearby costs a short program more than it can gain. The ratio of two
  * candidates mostly changes slowly with the size (Zen 3, near, together to staged from 32 KiB on: 2.8,
  * 2.0, 1.7, 1.5, 1.4), so for each size further it has to be worse by a quarter. It leaps where staged
@@ -214,7 +220,7 @@ static void tell_larger(regx_autotune_t *tune)
         }
         tune[i].winner = tune->winner;
         for (unsigned other = 0; other < wires[tune->wire].candidates; other++) {
-            if (tune->tried[other].cost > 0) {
+            if (tune->tried[other].cost > 0 && !is_told(&tune[i], other)) {
                 tune[i].tried[other].failed =
                     i <= NEARBY && is_worse(tune, other, times) ? FAILED_BATCHES : 0;
             }

@@ -385,6 +385,20 @@ UNIT_TEST(of_what_was_not_told_a_trial_begins)
     exchange = false;
 }
 
+/* What is told of some is still tried, though a trial of a smaller size has found that far worse. */
+UNIT_TEST(what_is_told_is_not_left_out_of_a_trial)
+{
+    static const table_t smaller = {"", 64 * KIB, {10000, 30000, 20000}, {0, 0, 0}, .more = {0}};
+    static const table_t larger = {"", 128 * KIB, {30000, 10000, 20000}, {0, 0, 0}, .more = {0}};
+    static const program_t lone = {"", ALONE, 1, .noise = 0};
+    static const program_t bursts = {"", BURSTS, BURST, .noise = 0};
+
+    tell(&larger, UNKNOWN, 1, UNKNOWN);
+    runs(&smaller, &lone, 500, 0, AUTO);
+    runs(&larger, &bursts, 4096 + 2048, 0, AUTO);
+    assert_int_equal(tune_of(&larger)->winner, 1);
+}
+
 /* After 241 that come alone, or else 4,096, and a trial: of 90, of bursts up to 18 batches. Where a long
  * computation follows some of the bursts only, a slow way may win. */
 UNIT_TEST(what_was_told_wrong_is_found_out)
