@@ -209,7 +209,7 @@ static uint64_t least_of(const uint64_t costs[REGX_COSTS_WAYS], unsigned ways)
 }
 
 /* Of those ways the one that loses least in the pattern in which it loses most. REGX_PATH_COUNT: it loses
- * too much, or there was nothing to compare. */
+ * too much, or of one of the patterns there was nothing to compare. */
 static regx_path_t least_regret(const regx_costs_t *costs, regx_neighbour_t neighbour,
                                 unsigned size, regx_pattern_t first, regx_pattern_t last,
                                 unsigned ways)
@@ -223,7 +223,10 @@ static regx_path_t least_regret(const regx_costs_t *costs, regx_neighbour_t neig
         const uint64_t *cost = least_of(own, ways) != 0 ? own : any;
         const uint64_t best = least_of(cost, ways);
 
-        for (unsigned i = 0; i < REGX_COSTS_WAYS && best != 0; i++) {
+        if (best == 0) {
+            return REGX_PATH_COUNT;
+        }
+        for (unsigned i = 0; i < REGX_COSTS_WAYS; i++) {
             const uint64_t takes = cost[i] != 0 ? cost[i] * 100 / best : UINT64_MAX;
 
             worst[i] = regx_max(worst[i], takes);

@@ -202,9 +202,12 @@ UNIT_TEST(a_neighbour_without_a_line_is_any)
 {
     static const char lines[] = "l3 8K stream 20 30 40 10\n"
                                 "any 8K stream 10 20 30 40\n"
+                                "l3 8K exchange 20 - - 10\n"
+                                "any 8K exchange 10 - - 20\n"
                                 "l3 16K stream 10 - - 20\n"
                                 "l3 16K exchange 20 - - 10\n"
                                 "any 16K stream 10 - - 20\n"
+                                "any 16K exchange 10 - - 20\n"
                                 "l3 64K stream - 10 30 20\n"
                                 "any 64K stream - 20 10 30\n"
                                 "any 64K exchange - 20 30 10\n";
@@ -249,6 +252,9 @@ UNIT_TEST(a_sender_is_told_what_is_good_both_ways)
     assert_int_equal(told[S64K][REGX_TRAFFIC_EXCHANGE], REGX_PATH_read);
     tell("l2 8K stream 100 1 1 130\nl2 8K exchange 130 1 1 100\n", REGX_NEIGHBOUR_L2);
     assert_int_equal(eager.of[S8K].state, REGX_TUNE_UNTRIED);
+    tell("l2 8K stream 100 1 1 130\nl2 64K touched - 100 1 130\n", REGX_NEIGHBOUR_L2);
+    assert_int_equal(eager.of[S8K].state, REGX_TUNE_UNTRIED); /* the other way is not known */
+    assert_int_equal(told[S64K][REGX_TRAFFIC_SINGLE], REGX_PATH_COUNT);
 }
 
 UNIT_TEST(one_way_alone_is_not_compared)
