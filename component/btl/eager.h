@@ -103,8 +103,8 @@ static inline bool regx_eager_is_lowered(const regx_eager_t *eager, size_t lengt
  *   end
  *
  * A neighbour is told apart by what its cores and this process's share, as Open MPI has it of hwloc:
- * a cache of the second level (l2), of the third (l3), a package, or neither (node). Of a neighbour
- * that has no line, and of all if this process may run on every core, those of `any` hold. The
+ * a cache of the second level (l2), of the third (l3), a package, or neither (node). Where it has no line of
+ * a size and pattern, and of all if this process may run on every core, that of `any` holds. The
  * tuners do not tell peers apart: of several neighbours the one that is farthest away counts.
  *
  * Each process reads it once, as a whole. The ends of a message need not have the same: the sender
