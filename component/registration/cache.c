@@ -248,7 +248,7 @@ static __attribute__((noinline)) regx_status_t acquire_on_demand(regx_registry_t
     regx_monitor_t *monitor = registry->monitor;
 
     if (!monitor->follows(monitor, base, length)) {
-        return regx_once_register(registry, base, length, access, NULL, region);
+        return regx_once_register(registry, base, length, access, NULL, NULL, region);
     }
     regx_status_t status =
         acquire(registry->cache, base, length, access | REGX_ACCESS_ON_DEMAND, region);
@@ -270,7 +270,7 @@ regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t 
         return REGX_OK;
     }
     if (registry->cache == NULL) {
-        return regx_once_register(registry, base, length, access, NULL, region);
+        return regx_once_register(registry, base, length, access, NULL, NULL, region);
     }
     return registry->on_demand ? acquire_on_demand(registry, base, length, access, region)
                                : acquire(registry->cache, base, length, access, region);

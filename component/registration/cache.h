@@ -22,10 +22,10 @@
  * cache up to half a MiB, and half a MiB for what was seen before and for the log of changes.
  *
  *   cache.c    opened, closed, hit, released
- *   miss.c     what is not found is registered
+ *   miss.c     what is not found is registered, to be kept or for one use
  *   retire.c   what each thread counts and remembers; changes end regions, and so does want of
  *              room; dead regions are deregistered
- *   regions.c  the table of regions, and their index by address; what is registered for one use
+ *   regions.c  the table of regions, and their index by address
  *   owned.c    what is registered for its life
  *
  * One lock, a leaf: no other one of ours is taken under it. What is called there and is not the
@@ -155,34 +155,26 @@ typedef void (*regx_index_removed_t)(void *context, const uint32_t *numbers, uin
 bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t *max,
                     regx_index_removed_t removed, void *context);
 
-/* ---- registered with the transport's memory domain, counted ---- */
+/* ---- registered with the transport's memory domain, counted (miss.c) ---- */
 
-/* Whether the device can register so much at once. */
-static inline bool regx_mr_fits(const regx_registry_t *registry, size_t length)
-{
-    const uint64_t max = registry->transport->mr_bytes;
-
-    return max == 0 || length <= max;
-}
-
-/* REGX_NO_MEMORY also of what the device does not take. */
+/* REGX_NO_MEMORY also of what the device does not take. `evicts`: if it has no room, this cache gives up
+ * regions, and it is tried once more; NULL: it is not. */
 regx_status_t regx_mr_register(regx_registry_t *registry, void *base, size_t length,
-                               unsigned access, regx_mr_t *mr);
-void regx_mr_deregister(regx_registry_t *registry, regx_mr_t *mr);
+                               unsigned access, regx_cache_t *evicts, regx_mr_t *mr);
+void regx_mr_deregister(regx_registry_t *registry, regx_mr_t *mr); /* regions.c */
 
-/* ---- registrations that serve one use each (regions.c) ----
+/* ---- registrations that serve one use each (miss.c) ----
  * All of them with backend none, with a cache those that are not kept. They are pinned as long as
  * they last, so their bytes are bounded: a message that finds no room goes by bounce. Without a
  * bound the kernel would end processes when more is pinned than the machine can spare. What is kept
  * has a budget of its own. */
 
 /* Registers exactly that range, counted as uncached. REGX_NO_MEMORY also where there is no room, as
- * is noted in the region. `reason`: why it is not kept, for the trace; NULL: nothing is. */
+ * is noted in the region. `evicts` as above. `reason`: why it is not kept, for the trace; NULL: nothing
+ * is. */
 regx_status_t regx_once_register(regx_registry_t *registry, void *base, size_t length,
-                                 unsigned access, const char *reason, regx_region_t *region);
-/* The same with what has been registered; refused, it is deregistered. */
-regx_status_t regx_once_adopt(regx_registry_t *registry, const regx_mr_t *mr, const char *reason,
-                              regx_region_t *region);
+                                 unsigned access, regx_cache_t *evicts, const char *reason,
+                                 regx_region_t *region);
 /* Gives the room back, too. */
 void regx_once_deregister(regx_registry_t *registry, regx_region_t *region);
 

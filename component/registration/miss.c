@@ -225,17 +225,14 @@ static bool use_found(regx_cache_t *cache, regx_request_t *request, bool registe
     return found;
 }
 
-/* ---- registered for this use ---- */
+/* ---- registered with the transport's memory domain, counted ---- */
 
 /* The device has no room: gives up regions of that many bytes at least, if there are, and as far as
- * one call does so much. false: nothing was given up, or it would not help. */
+ * one call does so much. false: nothing was given up. */
 static bool make_room(regx_cache_t *cache, uint64_t size)
 {
     uint64_t freed = 0, bytes = 1;
 
-    if (!regx_mr_fits(cache->registry, size)) {
-        return false;
-    }
     regx_lock(&cache->lock);
     for (unsigned i = 0; i < EVICTED_FOR_DEVICE && freed < size && bytes != 0; i++) {
         bytes = regx_cache_evict_locked(cache);
@@ -245,19 +242,145 @@ static bool make_room(regx_cache_t *cache, uint64_t size)
     return regx_cache_retire(cache, RETIRED_FOR_DEVICE) > 0 || freed > 0;
 }
 
+static void trace_refusal(const regx_registry_t *registry, const void *base, size_t length,
+                          regx_status_t status)
+{
+    regx_trace(registry->trace, REGX_TRACE_PATH, "registration: %zu bytes at %p: refused, %s",
+               length, base, status == REGX_NO_MEMORY ? "no room" : "not to be used so");
+}
+
+regx_status_t regx_mr_register(regx_registry_t *registry, void *base, size_t length,
+                               unsigned access, regx_cache_t *evicts, regx_mr_t *mr)
+{
+    regx_counters_t *counters = registry->counters;
+    regx_transport_t *transport = registry->transport;
+    const int64_t begun = regx_now_ns();
+    const bool fits = transport->mr_bytes == 0 || length <= transport->mr_bytes;
+    regx_status_t status =
+        fits ? transport->ops->reg(transport, base, length, access, mr) : REGX_NO_MEMORY;
+
+    if (status == REGX_NO_MEMORY && fits && evicts != NULL && make_room(evicts, length)) {
+        status = transport->ops->reg(transport, base, length, access, mr);
+    }
+    if (status != REGX_OK) {
+        trace_refusal(registry, base, length, status);
+        return status;
+    }
+    /* The cache's thread deregisters, whatever the application has told of its own. */
+    atomic_fetch_add(&counters->registrations, 1);
+    atomic_fetch_add(&counters->registering_ns, (uint64_t)(regx_now_ns() - begun));
+    atomic_fetch_add(&counters->registered_bytes, length);
+    regx_count_high(&counters->registered_high, atomic_load(&counters->registered_bytes));
+    return REGX_OK;
+}
+
+/* ---- registrations that serve one use each ---- */
+
+/* What is received into has room of its own, and so has what is sent from: who receives much would
+ * else have granted all the room there is before anything can be sent. */
+static _Atomic uint64_t *taken(regx_registry_t *registry, unsigned access)
+{
+    return &registry->once[(access & REGX_ACCESS_ANY_WRITE) != 0];
+}
+
+static bool is_bounded(const regx_registry_t *registry, unsigned access)
+{
+    return registry->once_max != REGX_UNLIMITED && (access & REGX_ACCESS_ON_DEMAND) == 0;
+}
+
+/* What does not fit takes nothing, not even for a moment: others would be refused for it. */
+static bool take(_Atomic uint64_t *bytes, uint64_t max, size_t length)
+{
+    uint64_t before = atomic_load(bytes);
+
+    do {
+        if (length > max || before > max - length) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak(bytes, &before, before + length));
+    return true;
+}
+
+/* What pins nothing needs no room. */
+static bool enter(regx_registry_t *registry, const void *base, size_t length, unsigned access,
+                  regx_region_t *region)
+{
+    region->over_share =
+        is_bounded(registry, access) && !take(taken(registry, access), registry->once_max, length);
+    if (region->over_share) {
+        trace_refusal(registry, base, length, REGX_NO_MEMORY);
+    }
+    return !region->over_share;
+}
+
+static void leave(regx_registry_t *registry, size_t length, unsigned access)
+{
+    if (is_bounded(registry, access)) {
+        atomic_fetch_sub(taken(registry, access), length);
+    }
+}
+
+/* region->own was registered for it. */
+static void serve_once(regx_registry_t *registry, const char *reason, regx_region_t *region)
+{
+    if (reason != NULL) {
+        regx_trace(registry->trace, REGX_TRACE_PATH,
+                   "registration: %zu bytes at %p: for this use alone, %s", region->own.length,
+                   region->own.base, reason);
+    }
+    region->mr = &region->own;
+    region->kept = 0;
+    region->owned = NULL;
+    regx_count(registry->counters, &registry->counters->uncached, 1);
+}
+
+regx_status_t regx_once_register(regx_registry_t *registry, void *base, size_t length,
+                                 unsigned access, regx_cache_t *evicts, const char *reason,
+                                 regx_region_t *region)
+{
+    if (!enter(registry, base, length, access, region)) {
+        return REGX_NO_MEMORY;
+    }
+    const regx_status_t status =
+        regx_mr_register(registry, base, length, access, evicts, &region->own);
+
+    if (status == REGX_OK) {
+        serve_once(registry, reason, region);
+    } else {
+        leave(registry, length, access);
+    }
+    return status;
+}
+
+/* The same with what has been registered; refused, it is deregistered. */
+static regx_status_t adopt_once(regx_registry_t *registry, const regx_mr_t *mr, const char *reason,
+                                regx_region_t *region)
+{
+    region->own = *mr;
+    if (!enter(registry, mr->base, mr->length, mr->access, region)) {
+        regx_mr_deregister(registry, &region->own);
+        return REGX_NO_MEMORY;
+    }
+    serve_once(registry, reason, region);
+    return REGX_OK;
+}
+
+void regx_once_deregister(regx_registry_t *registry, regx_region_t *region)
+{
+    /* What was taken: a transport registers exactly what it is asked for (transport.h). */
+    const size_t length = region->own.length;
+    const unsigned access = region->own.access;
+
+    regx_mr_deregister(registry, &region->own);
+    leave(registry, length, access);
+}
+
 static regx_status_t register_once(regx_cache_t *cache, const regx_request_t *request,
                                    const char *reason, regx_region_t *region)
 {
-    regx_registry_t *registry = cache->registry;
-    void *base = (void *)request->start;
-    const size_t size = request->end - request->start;
-    regx_status_t status =
-        regx_once_register(registry, base, size, request->wanted, reason, region);
-
-    if (status == REGX_NO_MEMORY && !region->over_share && make_room(cache, size)) {
-        status = regx_once_register(registry, base, size, request->wanted, reason, region);
-    }
-    return status;
+    return regx_once_register(cache->registry, (void *)request->start,
+                              request->end - request->start, request->wanted, cache, reason,
+                              region);
 }
 
 /* ---- registered to be kept ---- */
@@ -338,30 +461,20 @@ static bool publish_locked(regx_cache_t *cache, regx_request_t *request, uint64_
     return true;
 }
 
-static regx_status_t register_pages(regx_cache_t *cache, const regx_request_t *request,
-                                    unsigned access, regx_mr_t *mr)
-{
-    const size_t size = request->end - request->start;
-    regx_status_t status =
-        regx_mr_register(cache->registry, (void *)request->start, size, access, mr);
-
-    if (status == REGX_NO_MEMORY && make_room(cache, size)) {
-        status = regx_mr_register(cache->registry, (void *)request->start, size, access, mr);
-    }
-    return status;
-}
-
 /* Registers for this use, and for later ones if it is true. Gives the reserved region and the
  * interest in the range back if it is not. */
 static regx_status_t register_kept(regx_cache_t *cache, regx_request_t *request,
                                    regx_region_t *region)
 {
+    regx_registry_t *registry = cache->registry;
+    void *base = (void *)request->start;
+    const size_t size = request->end - request->start;
     regx_mr_t *mr = &cache->holdings[request->number].mr;
     const int64_t began = regx_now_ns();
-    regx_status_t status = register_pages(cache, request, request->access, mr);
+    regx_status_t status = regx_mr_register(registry, base, size, request->access, cache, mr);
 
-    if (status == REGX_DENIED && request->access != request->wanted) {
-        status = register_pages(cache, request, request->wanted, mr); /* not allowed any more */
+    if (status == REGX_DENIED && request->access != request->wanted) { /* not allowed any more */
+        status = regx_mr_register(registry, base, size, request->wanted, cache, mr);
     }
     const uint64_t cost = (uint64_t)(regx_now_ns() - began);
     int64_t since = 0;
@@ -376,9 +489,9 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_request_t *request,
     }
     if (kept) {
         regx_unlock(&cache->lock);
-        regx_count(cache->registry->counters, &cache->registry->counters->misses, 1);
-        return regx_cache_serve(cache, request->number, request->start,
-                                request->end - request->start, request->since, region);
+        regx_count(registry->counters, &registry->counters->misses, 1);
+        return regx_cache_serve(cache, request->number, request->start, size, request->since,
+                                region);
     }
     regx_mr_t once = *mr;
 
@@ -389,9 +502,9 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_request_t *request,
     regx_inval_log_interest(cache->log, request->start, request->end, -1);
     return status != REGX_OK
                ? status
-               : regx_once_adopt(cache->registry, &once,
-                                 request->busy ? under_way : "it has changed, or others were first",
-                                 region);
+               : adopt_once(registry, &once,
+                            request->busy ? under_way : "it has changed, or others were first",
+                            region);
 }
 
 /* Keeps the registration if it can be watched and there is room. */

@@ -149,8 +149,8 @@ static void forget_locked(regx_owned_block_t *block, owned_mr_t *made)
 
 static bool finish(regx_registry_t *registry, regx_owned_block_t *block, owned_mr_t *made)
 {
-    const regx_status_t status =
-        regx_mr_register(registry, (void *)block->start, block->length, EVERY_ACCESS, &made->mr);
+    const regx_status_t status = regx_mr_register(registry, (void *)block->start, block->length,
+                                                  EVERY_ACCESS, NULL, &made->mr);
 
     regx_lock(&registry->owned->lock);
     made->ready = status == REGX_OK;
