@@ -73,7 +73,8 @@ stale memory:
   `hooks+notifier`); again on 2026-11-30, with UCX_RNDV_THRESH=4096, 77,139 over pml/ucx, and 113,005 over regx
   (`notifier`, `none` and `hooks+notifier`);
 - osu_latency, osu_multi_lat, osu_latency_mp, osu_latency_mt, osu_bw, osu_bibw and osu_mbw_mr, from 1 byte to 4 MiB
-  with few iterations, over pml/ucx 1.13 and over regx (`hooks+notifier`);
+  with few iterations, over pml/ucx 1.13 and over regx (`hooks+notifier`); again on 2026-11-30, over regx
+  (`hooks+notifier`, direct), osu_bw and osu_bibw from 1 byte to 1 MiB (`-i 5 -x 1 -W 16`), which compare no bytes;
 - of mpi4py 3.1.4's tests 308 (test_p2p_buf, p2p_obj, cco_buf, cco_nb_buf, rma and rma_nb, without numpy), over
   pml/ucx 1.13, and on 2026-11-30 over regx (`hooks+notifier` and `none`); most of their messages are shorter than 1 KiB.
 
