@@ -20,6 +20,9 @@ FILE = TOP / "osu-configs/stale.md"
 # For mca_btl_openib.so of Debian's source (apt-get source openmpi; configure --with-verbs; make -C opal) where librdmacm-dev
 # is installed. Debian's own is without.
 OPENIB = TOP / ".build/stacks"
+# Of Debian's source of MPICH (configure --prefix=.../.build/stacks/mpich --with-device=ch4:ofi --with-libfabric=/usr
+# --disable-fortran; make install; bin/mpicc -Wl,-rpath,.../lib -o bin/rounds osu-configs/rounds.c).
+MPICH = TOP / ".build/stacks/mpich/bin"
 TRIXIE = TOP / ".build/machine/debian-trixie/root"
 # A command in another root, its device and this tree in it.
 ENTER = ["unshare", "--mount", "sh", "-ec", 'for at in /dev /sys /proc /tmp "$1"; do mkdir -p "$0$at"; mount --rbind "$at" "$0$at"'
@@ -48,7 +51,9 @@ unhandled timeout error`). Open MPI 4.1 does without the second and third where 
     {ofi}
 
 It does not start unless `localhost` has an address in /etc/hosts (libfabric: `rdma_getaddrinfo: Resource temporarily
-unavailable`), nor over Soft-RoCE without the last one (`Unable to create verbs CQ`).
+unavailable`), nor over Soft-RoCE without the last one (`Unable to create verbs CQ`). MPICH's mpiexec had
+
+    {mpich}
 
 | change | {stacks} |
 |{lines}|
@@ -61,6 +66,7 @@ the system call as before (tried with the send buffer). With `-x FI_MR_CACHE_MAX
 were with `disabled` once `--mca memory ^patcher` left the hooks out. With `userfaultfd` and that they were wrong after
 SHM_REMAP, but right under regx-check: it watches the memory first, so that libfabric's userfaultfd is refused it, and
 libfabric keeps no registration of it.
+MPICH ofi is Debian 12's source of MPICH 4.0.2, built for ch4:ofi with the same libfabric: Debian's own is for ch4:ucx.
 
 ## Longer runs
 
@@ -119,11 +125,13 @@ told at the end (`stale, remote access possible`); whether one does cannot be se
 REGX = "--mca pml ob1 --mca btl regx --mca btl_regx_transport verbs --mca btl_regx_rendezvous direct --mca btl_regx_backend "
 UCX = "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any -x UCX_TLS=rc_verbs,ud_verbs,self -x UCX_IB_GID_INDEX=0"
 OFI = "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include 'verbs;ofi_rxm' -x FI_UNIVERSE_SIZE=4"
+MPICH_OFI = "-env MPIR_CVAR_NOLOCAL 1 -env FI_PROVIDER 'verbs;ofi_rxm' -env FI_UNIVERSE_SIZE 4"
 STACKS = {
     "pml/ucx": UCX,
     "pml/ucx 1.18": UCX,
     **{f"regx {backend}": REGX + backend for backend in ("notifier", "none", "hooks", "kernel", "hooks+notifier", "odp")},
     "mtl ofi": OFI,
+    "MPICH ofi": MPICH_OFI,
     "btl openib": "--mca pml ob1 --mca btl openib,self --mca btl_openib_cpc_include rdmacm"
                   " --mca btl_openib_receive_queues P,65536,256,192,128 --mca mpi_leave_pinned 1",
 }
@@ -140,8 +148,10 @@ def job(stack: str, side: str, *changes: str) -> Column:
         own = OPENIB if "openib" in stack else OBJ / "component"  # mpirun fails if there is no such folder
         environment["OMPI_MCA_opal_mca_base_component_path"] = f"{own}:{OPENMPI}"
     enter = [*ENTER, str(ROOTS[stack]), str(TOP)] if stack in ROOTS else []
-    command = ["chrt", "-i", "0", *enter, "mpirun.openmpi", "-np", "2", "--bind-to", "none", *shlex.split(STACKS[stack]),
-               str(OBJ / "component/check/regx-check"), str(OBJ / "osu-configs/rounds"), side, str(ROUNDS), *changes]
+    mpich = stack == "MPICH ofi"
+    run = [str(MPICH / "mpiexec"), "-n", "2"] if mpich else ["mpirun.openmpi", "-np", "2", "--bind-to", "none"]
+    command = ["chrt", "-i", "0", *enter, *run, *shlex.split(STACKS[stack]), str(OBJ / "component/check/regx-check"),
+               str((MPICH if mpich else OBJ / "osu-configs") / "rounds"), side, str(ROUNDS), *changes]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
         output = done.stdout + done.stderr
@@ -177,7 +187,7 @@ def write(columns: dict[str, Column]) -> None:
     cells = [cell for column in columns.values() for cell in column.values()]
     said = "every round with wrong bytes" + (" that is not counted as missed" if any("missed" in cell for cell in cells) else "")
     said += ", and no other" if not any("right" in cell for cell in cells) else ""
-    FILE.write_text(HEAD.format(each=ROUNDS, rounds=4 * ROUNDS, changed=4 * (ROUNDS - 1), said=said, ucx=UCX, ofi=OFI, stacks=" | ".join(stacks), lines="|".join(["---"] * (len(stacks) + 1))) +
+    FILE.write_text(HEAD.format(each=ROUNDS, rounds=4 * ROUNDS, changed=4 * (ROUNDS - 1), said=said, ucx=UCX, ofi=OFI, mpich=MPICH_OFI, stacks=" | ".join(stacks), lines="|".join(["---"] * (len(stacks) + 1))) +
                     "".join(f"| {change} | " + " | ".join(columns[stack].get(change, NOT_RUN) for stack in stacks) + " |\n"
                             for change in changes) + TAIL)
 
