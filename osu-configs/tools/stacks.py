@@ -66,7 +66,11 @@ the system call as before (tried with the send buffer). With `-x FI_MR_CACHE_MAX
 were with `disabled` once `--mca memory ^patcher` left the hooks out. With `userfaultfd` and that they were wrong after
 SHM_REMAP, but right under regx-check: it watches the memory first, so that libfabric's userfaultfd is refused it, and
 libfabric keeps no registration of it.
+
 MPICH ofi is Debian 12's source of MPICH 4.0.2, built for ch4:ofi with the same libfabric: Debian's own is for ch4:ucx.
+There libfabric's hooks are its own, and FI_MR_CACHE_MONITOR is heeded: with `disabled` the bytes were right after
+munmap and mmap by the system call, and with `userfaultfd` too, but then wrong after SHM_REMAP (the send buffer, without
+regx-check).
 
 ## Longer runs
 
