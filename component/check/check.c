@@ -72,7 +72,7 @@ static bool read_patterns(const char *path)
  * have ranks from 0 on again. Open MPI numbers the jobs of an mpirun: in the last 16 bits, or behind an @. */
 static void name_json(char path[PATH_MAX], const char *given)
 {
-    const char *rank = getenv(REGX_CHECK_RANK), *job = getenv("PMIX_NAMESPACE");
+    const char *rank = regx_check_rank(), *job = getenv("PMIX_NAMESPACE");
     struct stat status;
 
     if (rank == NULL || (stat(given, &status) == 0 && !S_ISREG(status.st_mode))) {

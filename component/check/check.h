@@ -20,8 +20,13 @@
 /* The environment variable by which the command tells the library the file of the sum, and that file's name. */
 #define REGX_CHECK_SUM "REGX_CHECK_SUM"
 
-/* By which Open MPI tells each process its rank. */
-#define REGX_CHECK_RANK "OMPI_COMM_WORLD_RANK"
+/* By which Open MPI, or MPICH, tells each process its rank. NULL: neither started it. */
+static inline const char *regx_check_rank(void)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+
+    return rank != NULL ? rank : getenv("PMI_RANK");
+}
 
 /* ---- what was found (faults.c) ---- */
 

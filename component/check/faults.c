@@ -431,7 +431,7 @@ uint64_t regx_check_found(void)
 
 void regx_check_sum_open(int fd)
 {
-    const char *word = getenv(REGX_CHECK_RANK);
+    const char *word = regx_check_rank();
     void *memory = mmap(NULL, sizeof(*regx_check_sum), PROT_READ | PROT_WRITE,
                         fd >= 0 ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
 

@@ -366,8 +366,9 @@ def test_of_what_the_dynamic_linker_does_not_know_addr2line_finds_the_line(check
     assert Path(file).read_text().splitlines()[int(line) - 1] == "        munmap(base, LENGTH);"
 
 
-def test_a_rank_names_itself_in_each_line(check: Check) -> None:
-    done = check.plain(check.command, check.built / "stale", "munmap", "write", OMPI_COMM_WORLD_RANK=3)
+@pytest.mark.parametrize("told_by", ["OMPI_COMM_WORLD_RANK", "PMI_RANK"])
+def test_a_rank_names_itself_in_each_line(check: Check, told_by: str) -> None:
+    done = check.plain(check.command, check.built / "stale", "munmap", "write", **{told_by: 3})
     lines = [line for line in done.stderr.splitlines() if not line.startswith("  ")]
     assert lines
     assert all(line.startswith("regx-check: rank 3: ") and line.count("rank") == 1 for line in lines), done.stderr
