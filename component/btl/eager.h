@@ -6,14 +6,15 @@
  * then one copy, by the kernel or by both processes (rendezvous/exposed.c). From 4 to 32 KiB either
  * way may be two or three times as fast as the other, so it is found out on the program's own
  * messages (rendezvous/tuner.h), apart for those above 4, 8 and 16 KiB. The sender decides: ob1
- * compares each message with btl_eager_limit, which is set anew before each.
+ * compares each message with btl_eager_limit. After each message of 4 to 32 KiB the limit is set for the
+ * next one.
  *
- * One limit serves all sizes, so one is tried at a time. Messages that are to go eagerly take shorter
- * ones with them, unless none has come while 64 of the other sizes did. If a rendezvous was faster for one
- * size, longer messages begin with it, as if that had been told. If it took 2.5 times as long, the first
- * trials of shorter messages come after 4,096; so do those of messages twice as long if it took 5 times as
- * long, and so on. What cannot go by rendezvous whole (data that is not contiguous, MPI_Bsend) is entered
- * as eager: after 64 such messages in a batch the trial is given up, and eager wins.
+ * One limit serves all sizes, so one size is on trial at a time. If a size is to go eagerly, all shorter
+ * messages do, too, unless the last 64 messages were of other sizes. If a rendezvous was faster for one
+ * size, longer messages begin with it. If it took 2.5 times as long, the first trials of shorter messages
+ * come after 4,096; so do those of messages twice as long if it took 5 times as long, and so on. What cannot
+ * go by rendezvous whole (data that is not contiguous, MPI_Bsend) counts as eager: after 64 such messages in
+ * a batch the trial is given up, and eager wins.
  *
  * Regret. Compared with the better way, costs being as they were and one way taking at most three
  * times as long as the other (test_eager.c):
@@ -48,10 +49,10 @@ typedef struct regx_eager {
     regx_autotune_t of[REGX_EAGER_SIZES];
     uint32_t unseen[REGX_EAGER_SIZES];   /* messages of the others since the last of this size */
     unsigned progress[REGX_EAGER_SIZES]; /* as it was at the last message of this size */
-    regx_autotune_t *trial;              /* of one size at a time. NULL: none. */
-    uint32_t batch;                      /* its batch's number, in which there were */
-    uint32_t strays;                     /* messages that went the other way, */
-    uint32_t others;                     /* and messages of the other sizes */
+    regx_autotune_t *trial;              /* the size that is on trial. NULL: none. */
+    uint32_t batch;                      /* the number of its batch */
+    uint32_t strays;                     /* messages of that batch that went the other way */
+    uint32_t others;                     /* messages of other sizes since that batch began */
 } regx_eager_t;
 
 /* limit: the module's, as configured. tunes: it may be changed. */
@@ -80,17 +81,18 @@ static inline bool regx_eager_is_lowered(const regx_eager_t *eager, size_t lengt
  * it once for all nodes of a kind.
  *
  * Without it eager.c and auto.c find out on the job's own messages which way is the fastest, and a
- * program of twenty bursts ends before that has paid. With it messages begin by the way that was the
- * fastest there for others that come as they do: singly, in a stream, or in an exchange
- * (rendezvous/tuner.h). The file has four patterns: `single` messages that the program never looks at,
- * `touched` ones, which it writes before and reads after, a `stream`, and streams both ways at once, the
- * `exchange`.
+ * program of twenty bursts ends before that has paid. With it messages begin by the way that was the fastest
+ * for messages that come as they do: one by one, in a stream, or in an exchange (regx_traffic_t).
  *
- * It tells nothing where it cannot know (costs.c, least_regret). Whether a program touches its data is not
- * seen here, so single messages are told a way that is good for both patterns, if there is one. Nor does a
- * sender know whether its receiver sends, too. What is told nothing of goes as without a file.
+ * The file has four patterns: `single` messages that the program never looks at; `touched` ones, which it
+ * writes before and reads after; a `stream`; and streams both ways at once, the `exchange`. Two things the
+ * process that decides does not see. Whether a program touches its data it cannot know, so for single
+ * messages the file has a say only where one way is good for both patterns. And a sender does not know
+ * whether its receiver sends, too, so for bursts of up to 32 KiB it has a say only where one way is good
+ * for streams in one direction and in both. (costs.c, least_regret.) Messages of which the file says nothing
+ * go as without it.
  *
- * What was told holds for 4,096 messages, above 32 KiB for 241 that come alone; then comes the first
+ * What was told holds for 4,096 messages, above 32 KiB for 241 that come alone. Then comes the first
  * trial, so what the file has wrong for this program, or for this machine, does not stay.
  *
  * A file of lines of words:
@@ -102,10 +104,11 @@ static inline bool regx_eager_is_lowered(const regx_eager_t *eager, size_t lengt
  *                                       by eager, staged, together, read; "-": not measured
  *   end
  *
- * A neighbour is told apart by what its cores and this process's share, as Open MPI has it of hwloc:
- * a cache of the second level (l2), of the third (l3), a package, or neither (node). Where it has no line of
- * a size and pattern, and of all if this process may run on every core, that of `any` holds. The
- * tuners do not tell peers apart: of several neighbours the one that is farthest away counts.
+ * Neighbours are classed by what the neighbour's core has in common with this process's core, as Open MPI
+ * has it of hwloc: a cache of the second level (l2), one of the third (l3), a package, or none of these
+ * (node). Where a class has no line for a size and pattern, the line of `any` is used. It is always used if
+ * this process may run on every core. The tuners do not tell peers apart: of several neighbours the one that
+ * is farthest away counts.
  *
  * Each process reads it once, as a whole. The ends of a message need not have the same: the sender
  * alone decides whether it goes eagerly, and the receiver by which path it is moved. */

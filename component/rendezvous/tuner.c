@@ -19,13 +19,11 @@
 #define BURSTS 2u
 #define REPEATS_MAX 2u /* batches in a row whose messages come as none before */
 #define SHORT 16u      /* messages of a batch of bursts, at least */
-/* How many times as much as the best a candidate has to cost so that it has no third batch; no second
- * one, since in bursts each is a twentieth of a benchmark's run; and, for messages twice as long, none
- * (tell_larger). */
-#define WORSE 1.1F
-#define FAR_WORSE 1.2F
-#define TOLD_WORSE 2.0F
-#define WORSE_BY 1.25F /* as many times as TOLD_WORSE, for each size further */
+/* A candidate that costs so many times as much as the best */
+#define WORSE 1.1F      /* has no third batch; */
+#define FAR_WORSE 1.2F  /* has no second: in bursts each is a 20th of a benchmark; */
+#define TOLD_WORSE 2.0F /* is not tried by messages twice as long (tell_larger), */
+#define WORSE_BY 1.25F  /* and that limit grows so many times for each size further */
 /* What part of the candidate's cost so far a batch has to cost, or less, to show that it is still
  * becoming faster; and that it was cold, so that the batches before do not count. (64 messages of 32 KiB by
  * staged took 1.4, 0.7, 0.3 and 0.12 ms on a virtual machine of Zen 5.) */
@@ -36,12 +34,13 @@
 #define REPEATED_MAX 3u    /* times that it is doubled while the outcome stays */
 #define REST_UNKNOWN 16u   /* the same if the winner was not measured */
 #define REST_MAX (1u << 16)
-/* So many messages counts one that comes alone where a file has told the receiver. A stream of 22 bursts and an
- * allreduce of 110 calls, 220 messages, are benchmarks that lose more by a trial than they gain; 1,000 lone
- * messages gain more, where what the file has is wrong for the program. Exchanges are not counted, but
- * messages, so that both ends are on trial at once. */
+/* Where a file has told the receiver, a message that comes alone counts as so many on the way to the first
+ * trial. A stream of 22 bursts and an allreduce of 110 calls, 220 messages, are benchmarks that lose more by
+ * a trial than they gain; 1,000 lone messages gain more, where what the file has is wrong for the program.
+ * Of exchanges the messages are counted, not the pairs, so that both ends are on trial at once. */
 #define TOLD_ALONE 17u
-#define FAILURE 4u /* of the winner; a message that went makes up for one part */
+/* Of the winner: is added for a message that could not go by it; each that could takes 1 off. */
+#define FAILURE 4u
 #define FAILURES_MAX 16u
 
 /* The candidate by which the first trial opens: staged, or bounce; of eager or not, the rendezvous. */
@@ -101,7 +100,7 @@ void regx_tune_tell(regx_autotune_t *tune, const uint8_t candidates[REGX_TRAFFIC
 
 /* ---- what is known of the candidates ---- */
 
-/* No cost is more than any, and a candidate that fails is more than that. */
+/* A candidate without a cost ranks behind all that have one, and one that has failed behind these. */
 static float cost_of(const regx_tried_t *tried)
 {
     return tried->failed >= FAILED_BATCHES ? INFINITY : tried->cost > 0 ? tried->cost : FLT_MAX;
@@ -144,7 +143,8 @@ uint8_t regx_tune_way(const regx_autotune_t *tune)
     if (!regx_tune_tries(tune) || (idle && regx_tune_knows(tune))) {
         return tune->winner;
     }
-    return idle ? best_of(tune, 1) : tune->batch.candidate; /* rounds nothing */
+    /* Times 1 is exact: it does not trap where the program has the processor trap inexact results. */
+    return idle ? best_of(tune, 1) : tune->batch.candidate;
 }
 
 /* ---- a trial ---- */
@@ -166,10 +166,11 @@ static void begin_batch(regx_autotune_t *tune, uint8_t candidate)
     const uint32_t warm =
         tune->tried[candidate].batches == 0 ? wires[tune->wire].warm[0] : wires[tune->wire].warm[1];
 
-    /* Of messages that come alone, if several are open at a time: so many at once. */
+    /* How many messages come together, where a few are open at a time. */
     const uint32_t round = tune->open_max > 1 ? tune->open_max : tune->open;
 
-    /* Of those that are open a sender has got ahead with as many. */
+    /* Where some are always open, the sender has sent these already by the way before, and as many more before
+     * it hears of the new one. */
     tune->batch = (regx_batch_t){
         .candidate = candidate,
         .use = burst && tune->batch.use != REGX_BATCH_IDLE && vary % 2 == 1 ? REGX_BATCH_IDLE
@@ -205,11 +206,11 @@ static bool is_told(const regx_autotune_t *tune, unsigned candidate)
     return memchr(tune->told, (int)candidate, sizeof(tune->told)) != NULL;
 }
 
-/* To try what is far worse nearby costs a short program more than it can gain. The ratio of two
- * candidates mostly changes slowly with the size (Zen 3, near, together to staged from 32 KiB on: 2.8,
+/* To try what is far worse for a size that is little smaller costs a short program more than it can gain. The
+ * ratio of two candidates mostly changes slowly with the size (Zen 3, near, together to staged from 32 KiB on: 2.8,
  * 2.0, 1.7, 1.5, 1.4), so for each size further it has to be worse by a quarter. It leaps where staged
  * no longer has a whole message in a staging buffer (Zen 4, near, the other way round: 1.6 at 128 KiB,
- * 0.95 at 256 KiB). Of a candidate that had no part here a smaller size has told. */
+ * 0.95 at 256 KiB). For a candidate that was not tried here, what a smaller size has told stays. */
 static void tell_larger(regx_autotune_t *tune)
 {
     float times = TOLD_WORSE;
@@ -293,7 +294,8 @@ static void take_sample(regx_autotune_t *tune, bool over)
 
 /* The batch's messages come as the others of the trial. If they did not several times in a row, what
  * was measured before is forgotten: either the program does something else now, or its bursts come
- * alone by a candidate that keeps up with the sender. From then on both kinds are compared. */
+ * alone by a candidate that is so fast that no two messages are open together. From then on both kinds are
+ * compared. */
 static bool is_comparable(regx_autotune_t *tune)
 {
     const uint8_t kind = tune->batch.bursts ? BURSTS : ALONE;
@@ -339,7 +341,7 @@ static void judge(regx_autotune_t *tune)
     const bool first = tried->batches == 0;
     const float low = batch->sample[(batch->samples - 1) / 2];
     const float cost = first ? low : (low + batch->sample[batch->samples / 2]) / 2;
-    /* What is as cold as that has its batches still ahead. */
+    /* A batch that is so much faster shows that the candidate was cold before: it is not one of its three. */
     const bool counts = first || cost > tried->cost * wires[tune->wire].cold;
 
     tried->warming = !first && cost < tried->cost * WARMER;
@@ -352,7 +354,7 @@ static void judge(regx_autotune_t *tune)
     tried->batches = (uint8_t)(tried->batches + counts);
 }
 
-/* Of those with the fewest batches the last one goes on, or else the one that follows it. */
+/* Of the candidates with the fewest batches: that of the last batch, or else the one that follows it. */
 static void next_batch(regx_autotune_t *tune)
 {
     const unsigned candidates = wires[tune->wire].candidates;
@@ -410,8 +412,9 @@ static uint32_t weight_of(const regx_autotune_t *tune)
     return tune->wire == REGX_AUTO_NODE && !comes_in_bursts(tune) ? TOLD_ALONE : 1;
 }
 
-/* A message comes, and no trial is going on. One begins as a batch ends; its opening needs not, unless other
- * messages of the burst went by what was told: they would count as the opening's. */
+/* A message comes, and no trial is going on. One begins only where a batch could end, not amid a burst. A
+ * first trial may, since its opening is not timed; but not after messages of the same burst that went by what
+ * was told, as they would count as the opening's. */
 static void wait_for_trial(regx_autotune_t *tune)
 {
     tune->rest -= (uint32_t)regx_min(tune->rest, weight_of(tune));

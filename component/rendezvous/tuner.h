@@ -7,49 +7,52 @@
  * sender of 4 to 32 KiB on a node chooses whether they go eagerly or by rendezvous (btl/eager.c).
  * Which is faster depends on the processor, on what the program does with its buffers, and on how many
  * messages are under way. Each end decides alone, so the two cannot disagree. Peers are not told
- * apart. What can be chosen is called a candidate; candidate 0 is the prior, which goes while nothing
- * is known (on a node hardly ever, since a trial begins at once).
+ * apart.
+ *
+ * Terms. What can be chosen is called a candidate. Candidate 0 is the prior: it goes while nothing is
+ * known. A message is open from when it is announced until, at the receiver, all of it is there. A batch
+ * is a number of messages in a row that go by one candidate, and whose time is taken. A trial is a sequence
+ * of batches.
  *
  * A size rests or is on trial (regx_tune_state_t). At rest all messages go by the winner, no clock is
- * read, and `rest` counts down. At 0 a trial begins, as soon as no message is open, or after 128 where
- * some always are:
+ * read, and `rest` counts down. At 0 a trial begins as soon as no message is open, or after 128 messages
+ * where some always are:
  *
- *     UNTRIED, TOLD, FOUND  ──────────────── rest is 0 ────────────────▶  FIRST_TRIAL, NEXT_TRIAL
- *           FOUND, UNTRIED  ◀── no candidate has a batch left, or 18 ──
+ *     UNTRIED, TOLD, FOUND  ─────────────────── rest is 0 ────────────────────▶  FIRST_TRIAL, NEXT_TRIAL
+ *           FOUND, UNTRIED  ◀── no candidate may have a batch more, or 18 were ──
  *
  * (UNTRIED again if nothing was found out.) The receiver's first trial on a node begins with the first
  * message, and by staged, so that what staged pays for its pages falls into a benchmark's warm-up;
  * over a device it begins after 512 messages. The sender's begins after 112, so that short programs
  * and collective benchmarks, which send 110, have none.
  *
- * A trial is a sequence of batches. All messages of a batch go by one candidate. A burst is never
- * divided: the part that goes by a fast candidate would wait for the rest.
+ * A burst is never divided between batches: the part that goes by a fast candidate would wait for the rest.
  *
  *     begin_batch ──▶ `before` messages, not timed ──▶ timed since `began` ──▶ is_over ──▶ judge
  *          ▲                                                                                │
  *          └──────── the candidate with the fewest batches (next_batch) ◀───────────────────┘
  *
- * The messages that are not timed pay for where the other candidate has left the data: after staged, in an
- * exchange of two messages of 128 KiB each way, the first two that are to be read are still copied ahead by
- * their sender, the next two come from its cache (28 us), all others as fast as they ever will (16 us, on a
- * Xeon). How long a batch is depends on how messages come; a message is open, at the receiver, until all of
- * it is there:
+ * The messages that are not timed absorb what the candidate before has left in the caches. For example,
+ * two messages of 128 KiB go each way, first by staged and then by read (a Xeon): the first two that are to
+ * be read were still copied ahead by their sender, the next two come from its cache (28 us), and all later
+ * ones take 16 us. How long a batch is depends on how messages come:
  *
- *     messages come            not timed                 timed                        samples
- *     alone (up to 3 open)     2, of a candidate's       6, of a candidate's          one each
- *                              first batch 1; 8 at the   first batch 2
- *                              sender; if several were
- *                              open at once, at least
- *                              twice as many
- *     in bursts                none                      whole bursts, 16 at least    one
- *     some are always open     twice the open ones,      64                           one
+ *     messages come            not timed                   timed                        samples
+ *     alone (up to 3 open)     a candidate's first         2                            one each
+ *                              batch: 1
+ *                              later batches: 2            6                            one each
+ *                              at the sender: 8            2, later 6                   one each
+ *     in bursts                none                        whole bursts, 16 at least    one
+ *     some are always open     twice the open ones,        64                           one
  *                              64 at least
+ *
+ * (If several that come alone are open at once, twice their number is not timed where that is more.)
  *
  * A sample is a time per byte, in picoseconds. It ends with the first message after those that it times,
  * so what the program does with the data counts, too. The median of a batch's samples is the batch's cost,
  * so a long computation now and then changes nothing; of the two samples of a first batch it is the lesser.
- * The median of a candidate's batches is the candidate's cost (of two the lesser, as there may be a
- * third); the best of them may be luck that does not last. Batches of messages that come alone are not
+ * The median of a candidate's batches is the candidate's cost: the best of them may be luck that does not
+ * last. (Of two it is the lesser: a third would decide.) Batches of messages that come alone are not
  * compared with bursts: a batch of another kind than those before is repeated, up to twice; then what
  * was found before is forgotten, and both kinds are compared.
  *
@@ -60,24 +63,26 @@
  * outcome is also told to the larger sizes that were not tried (tell_larger). A winner by which several
  * messages cannot go is tried anew at once.
  *
- * What a file of costs has (btl/eager.h) is told before the first message, by how messages come
- * (regx_traffic_t): until the first trial each message goes by what was told for its like, and the
- * trial finds one winner for all. Of what the file does not tell the prior goes, and so many messages count
- * as come before the first trial without a file.
+ * A file of costs (btl/eager.h) is told before the first message. It tells apart how messages come
+ * (regx_traffic_t), so until the first trial each message goes as the file has it for such messages. The
+ * trial finds one winner for all of them. Where the file says nothing the prior goes, and the first trial
+ * comes after as many messages as without a file.
  *
- * What bounds the loss. A candidate has at most three batches. One that is far worse than the best has
- * one, one that is clearly worse two (FAR_WORSE, WORSE); but at the sender eager has three unless
- * bursts are long, since a lap of the ring that brings in new pages makes it seem ten times as slow as it
- * is, and what still becomes faster does not count. A candidate by which messages could not go in two
- * batches has no more. The next trial comes after 128 times as many messages as this one took, and
- * after 256, 512 and at last 1,024 times while the outcome stays the same, at most 65,536. The
- * sender's second trial comes after 4,096 at the latest, and after as many the first one of what a file
- * has told: of what the receiver was told after 64 bursts of 64, or 241 messages that come alone.
- * test_regret.c and test_eager.c have what is lost, compared with the best single candidate, and how soon
- * changed costs are noticed.
+ * What bounds the loss. A candidate has at most three batches that count. One that is far worse than the
+ * best has one, one that is clearly worse has two (FAR_WORSE, WORSE). But at the sender eager has three
+ * unless bursts are long, since a lap of the ring that brings in new pages makes it seem ten times as slow
+ * as it is; and a batch that is still far faster than those before does not count as one of the three. A
+ * candidate by which messages could not go in two batches has no more.
+ *
+ * The next trial comes after 128 times as many messages as this one took, and after 256, 512 and at last
+ * 1,024 times while the outcome stays the same, at most 65,536. The sender's second trial comes after
+ * 4,096 at the latest. What a file has told has its first trial after 4,096, which is 64 bursts of 64; to
+ * the receiver a message that comes alone counts as 17, so after 241 of these. test_regret.c and
+ * test_eager.c have what is lost, compared with the best single candidate, and how soon changed costs
+ * are noticed.
  *
  * An example: bursts of 64 messages of 64 KiB, of which the receiver knows nothing. A burst by staged takes
- * 73 ps a byte, by read 130, together 105.
+ * 73 ps a byte, by read 130, together 105. (OPENING and IDLE: regx_batch_use_t.)
  *
  *     burst   goes by           costs   what follows
  *     1       staged, OPENING     -     its pages are mapped now
@@ -90,12 +95,13 @@
  *                                       long try all three
  *
  * At the sender an eager message is gone before its receiver has copied anything, so its own time means
- * nothing. There a message counts as open until the program calls progress: one that waits for an
- * answer does, one that sends a burst does not. (At 64 that are open the next one counts as the
- * first, for programs that never call it.) The sender gives a trial up if 64 messages of a batch do not
+ * nothing. There a message counts as open until the program calls progress: a program that waits for an
+ * answer calls it, one that sends a burst does not. (For programs that never call it, at 64 that are open
+ * the next one counts as the first.) The sender gives a trial up if 64 messages of a batch do not
  * go as they are to, or 512 of other sizes come meanwhile.
  *
- * Where a long computation follows every second burst, a slow candidate may win.
+ * Where a long computation follows every second burst a slow candidate may win, if its batches fall on the
+ * other bursts.
  *
  * Nothing here takes a lock: what the receiver decides is under the engine's, what the sender decides
  * is for a job of one thread.
@@ -108,7 +114,7 @@
 
 #include "base/counters.h"
 
-/* Between what it chooses: paths where both processes map the pool, and where they do not; and
+/* What the tuner chooses between: paths where both processes map the pool, paths where they do not, or
  * whether a message goes eagerly. */
 typedef enum regx_auto_wire {
     REGX_AUTO_NODE,
@@ -118,13 +124,14 @@ typedef enum regx_auto_wire {
 } regx_auto_wire_t;
 
 #define REGX_AUTO_SMALLEST 0x4000ULL /* bytes of the first size of messages that auto tells apart */
-#define REGX_AUTO_SHORT 0x8000ULL /* bytes: on a node what is no longer goes eagerly, or is read */
-#define REGX_AUTO_SIZES 20u       /* each twice the one before; what is larger or smaller joins */
-#define REGX_AUTO_CANDIDATES 3u   /* at most */
-#define REGX_AUTO_ROUNDS 3u       /* batches of a candidate that count, at most */
-#define REGX_AUTO_SAMPLES 6u      /* of a batch, at most */
-#define REGX_AUTO_STREAM 64u      /* messages of a batch, where some are always open */
-#define REGX_AUTO_SOON 4096u      /* messages until a trial of what is known from elsewhere */
+#define REGX_AUTO_SHORT                                                                            \
+    0x8000ULL /* bytes: on a node messages of up to this length go eagerly or are read */
+#define REGX_AUTO_SIZES 20u     /* each twice the one before; what is larger or smaller joins */
+#define REGX_AUTO_CANDIDATES 3u /* at most */
+#define REGX_AUTO_ROUNDS 3u     /* batches of a candidate that count, at most */
+#define REGX_AUTO_SAMPLES 6u    /* of a batch, at most */
+#define REGX_AUTO_STREAM 64u    /* messages of a batch, where some are always open */
+#define REGX_AUTO_SOON 4096u    /* messages until a trial of what is known from elsewhere */
 
 typedef enum regx_tune_state {
     REGX_TUNE_UNTRIED,     /* rests: the prior goes, or what was fastest for a smaller size */
@@ -161,14 +168,14 @@ typedef struct regx_batch {
     bool failed; /* a message of the batch went another way */
     bool bursts; /* some of its messages did not come alone */
     uint8_t samples;
-    uint32_t number;                 /* of the batch, never the same */
-    uint32_t entered;                /* messages since none was open, or it began */
-    uint32_t before;                 /* so many have yet to close before it is measured, */
-    uint32_t closed;                 /* and so many have since then, */
-    uint64_t bytes;                  /* with so many bytes */
-    uint64_t sampled;                /* bytes until the last sample, */
-    int64_t began;                   /* when the measuring began; 0: not yet */
-    int64_t last;                    /* when the last sample was taken; else `began` */
+    uint32_t number;  /* of the batch, never the same */
+    uint32_t entered; /* messages since the batch began, or since none was open the last time */
+    uint32_t before;  /* messages that have yet to close before the measuring begins */
+    uint32_t closed;  /* messages that have closed since it began */
+    uint64_t bytes;   /* of these */
+    uint64_t sampled; /* of these, until the last sample */
+    int64_t began;    /* when the measuring began; 0: not yet */
+    int64_t last;     /* when the last sample was taken; else `began` */
     float sample[REGX_AUTO_SAMPLES]; /* picoseconds a byte, the least first */
 } regx_batch_t;
 
@@ -179,7 +186,7 @@ typedef struct regx_tried {
     uint8_t kept;
     uint8_t batches; /* that count */
     uint8_t failed;  /* batches of which messages went another way */
-    bool warming;    /* its last batch was still faster than those before, or the opener's first */
+    bool warming;    /* its last batch was still clearly faster than those before */
 } regx_tried_t;
 
 /* The messages of one size. A candidate is known here by its number; 0 is the prior. */
@@ -198,8 +205,8 @@ typedef struct regx_autotune {
     uint32_t rest;      /* messages until the next one */
     uint32_t failures;  /* of late, by the winner while there is no trial */
     uint32_t open;      /* messages, now */
-    uint32_t open_max;  /* of them at once, since none was open, or in this batch */
-    uint32_t open_last; /* the same before none was open the last time */
+    uint32_t open_max;  /* the most at once since none was open, or in this batch */
+    uint32_t open_last; /* the most at once in the burst before this one */
     regx_batch_t batch;
     regx_tried_t tried[REGX_AUTO_CANDIDATES];
     float found[REGX_AUTO_CANDIDATES]; /* the last costs; 0: none */
