@@ -13,12 +13,12 @@
  * written before each message and read after it (two cores of a Xeon, from 64 KiB to 1 MiB).
  *
  * Up to 32 KiB a node has one rendezvous, read, which needs no trial. There the sender tries whether
- * eager is faster, and what is staged costs as much as that; to share so short a copy costs more than
- * it gains (16 KiB on two cores of a Xeon: 2.3 us read, 2.8 together).
+ * eager is faster. Staging costs as much as eager; to share so short a copy costs more than it gains
+ * (16 KiB on two cores of a Xeon: 2.3 us read, 2.8 together).
  *
  * Over an RDMA device a short message into a buffer that is new goes by bounce if buffers have not
- * come back lately: to register a buffer at both ends pays only if it comes back. It has no part in
- * what is found out, which is about registered ones.
+ * come back lately: to register a buffer at both ends pays only if it comes back. Such a message is
+ * not counted in a trial: that is about registered buffers.
  */
 #include "rendezvous/recv.h"
 

@@ -11,8 +11,8 @@
 
 /* A single message is cut finely, most so at both ends, and the copy in runs no further ahead than
  * its window, 1 MiB over a device and 256 KiB on a node: the copy out begins early, finds its bytes
- * in the cache, and ends soon after. In a stream of messages others fill those gaps, and fewer
- * notices are better. */
+ * in the cache, and ends soon after. In a stream one side copies another message while it would wait,
+ * and fewer notices are better. */
 #define FINEST_GRANT (16u * 1024u)
 #define FINE_GRANT (32u * 1024u)
 #define SINGLE_GRANT (64u * 1024u)
@@ -23,7 +23,7 @@
  * has to wait for a slot takes two control messages more. On near cores of Zen 3, messages of 32 KiB,
  * which went by bounce then, streamed 1.2 times as fast with 16 slots as with 8; with 32, half of the
  * pool, another 1.08 times, but then no other peer finds one free at once. A message that came alone
- * has less: it goes first whenever a slot is free, and others would wait for its end. */
+ * gets less, because it is served first whenever a slot is free, and others would wait for its end. */
 #define NODE_WINDOW (1024u * 1024u)
 #define NODE_SLOTS 16u
 #define NODE_SINGLE_WINDOW (256u * 1024u)
@@ -143,8 +143,8 @@ static uint8_t grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_slot
     return count;
 }
 
-/* Whether a receive that waits could use what would be granted to another one of that peer. Those of
- * other peers wait for what only their own peer can end, unless the pool was exhausted. */
+/* Whether a receive that waits could use what would be granted to another one of that peer. Receives of
+ * other peers wait for their own peer's slots to be filled, unless the pool was exhausted. */
 static bool others_wait_locked(const regx_rndv_t *rndv, const regx_peer_t *peer)
 {
     unsigned looks = 0;
@@ -164,7 +164,7 @@ static bool others_wait_locked(const regx_rndv_t *rndv, const regx_peer_t *peer)
 }
 
 /* A peer that does not answer could hold for long what a CTS grants. So half of the pool is kept
- * for transfers that have started, and those that wait for the same go first. */
+ * for transfers that have started, and receives that already wait for slots go first. */
 static void bounce_grant_first_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_slot_range_t range;
@@ -175,8 +175,8 @@ static void bounce_grant_first_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-/* Waits until an eighth of the window is free, which spares messages. Where the number of slots is
- * the limit, each freed slot is granted at once. */
+/* Whether less than an eighth of the window is free. Then nothing is granted yet, which spares messages.
+ * Where the number of slots is the limit, each freed slot is granted at once. */
 static bool is_nearly_full(size_t window, size_t granted)
 {
     return granted > window - window / 8;

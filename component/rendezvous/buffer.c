@@ -14,11 +14,12 @@
 enum { PIECE = 4096 }; /* a page, or a part of one: it is there as a whole or not at all */
 
 /* The kernel loads from the buffer, or stores to it, as the processor would; the other side it pins,
- * which it refuses of some memory that the processor reaches. Returns 0, or the error. */
+ * which it refuses of some memory that the processor reaches. (gettid: by getpid() the kernel finds no
+ * memory once the first thread has ended.) Returns 0, or the error. */
 static int copy_by_kernel(char *to, const char *from, bool stores, size_t length)
 {
     const struct iovec target = {to, length}, source = {(void *)(uintptr_t)from, length};
-    const pid_t self = gettid(); /* getpid() has no memory once the first thread has ended */
+    const pid_t self = gettid();
     const ssize_t n = stores ? process_vm_readv(self, &target, 1, &source, 1, 0)
                              : process_vm_writev(self, &source, 1, &target, 1, 0);
 

@@ -7,7 +7,7 @@
 
 #define UP_TO(field) offsetof(regx_control_t, field)
 
-/* What each type has: so many bytes, without a checksum if they end before that, and these bits. */
+/* The bytes of each type, to which a checksum is added if they end before it; and the bits it may have. */
 static const struct {
     uint8_t length;
     uint8_t bits;

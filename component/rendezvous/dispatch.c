@@ -37,7 +37,7 @@ const regx_param_t regx_rndv_params[] = {
         .words = REGX_WORDS({.word = "0", .value = false}, {.word = "1", .value = true})),
     {.name = NULL}};
 
-/* By stage, but those that do nothing and END. */
+/* By stage. NONE and END have no function. */
 static regx_stage_do_t *const stages[REGX_STAGE_COUNT] = {
     [REGX_STAGE_WRITE] = regx_stage_write,
     [REGX_STAGE_WRITTEN] = regx_stage_written,
@@ -187,7 +187,7 @@ static const regx_rndv_recv_t *find_chunk(const regx_rndv_t *rndv, uint32_t what
     return NULL;
 }
 
-/* It stands for a message of a sender whose handle is not in it. */
+/* Immediate data stands for an ATP without the sender's handle. */
 void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate)
 {
     const uint32_t what = regx_immediate_low(immediate, REGX_IMMEDIATE_WHAT_BITS);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a put needs before it is made: its record, and its memory registered. The first chunk of a
- * message is registered before its CTS comes.
+ * What a put needs before it is made: its record, and its memory registered. By the strategy `pipeline`,
+ * over a device, the first chunk of a message is registered before its CTS comes.
  *
  * Nothing tells this layer of a message that Open MPI completes without a put. So what was registered
  * early may outlive the message, and must not serve another one, for which the same addresses may have
- * got other pages. That one is announced by regx_rndv_expect first, which gives it up.
+ * got other pages. The later message is announced first (regx_rndv_expect), and an early registration of
+ * the same memory then ends.
  */
 #include "rendezvous/send.h"
 

@@ -10,7 +10,8 @@
  * sender that is outside MPI. Every other path answers with its CTS, as if nothing had been exposed.
  * If the kernel refuses, or the sender's memory is gone, the message goes by slots, from its beginning.
  * If the receive buffer cannot be written it is left to the MPI library. That knows how long the buffer
- * is, and copies no further. At its stores the program may bring in a page, or is ended by a signal.
+ * is, and copies no further. It stores by the processor: where a page is missing, the program's handler
+ * brings it in, or a signal ends the program.
  *
  * Over an RDMA device the message is read if both buffers are registered already, as a whole, and
  * both strategies expose; not if the receiver's path is bounce. That saves the CTS, and the device
@@ -279,9 +280,9 @@ static void got(regx_get_t *get, regx_status_t status)
     answer_get(rndv, recv, status == REGX_FAILED && !unwritable ? REGX_DENIED : status);
 }
 
-/* Answers the owner's get. If it was not read here, and is not left to the MPI library, its CTS is shipped,
- * which is completed before. But what comes by slots this process stores itself, and a store where no
- * memory is would end it by a signal: such a message is left to the MPI library, too. */
+/* Answers the owner's get. If it was not read here, and is not left to the MPI library, its CTS is completed,
+ * then shipped. But what comes by slots this process stores itself, and a store where no memory is would end
+ * it by a signal: such a message is left to the MPI library, too. */
 static void answer_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
     const bool ships_cts = status != REGX_OK && status != REGX_FAILED;

@@ -3,7 +3,7 @@
  * Get: the sender registers and advertises chunks of its buffer, the receiver reads them (path
  * read; path together by gets that are assisted).
  *
- * Chunks are advertised one after the other, none longer than the CTS allows and no more at once.
+ * Chunks are advertised one after the other, none longer than the CTS allows, and at most as many at once.
  * The receiver registers each, gets it, and acknowledges it, after which the sender may use its
  * memory again. A chunk that cannot be registered or got is acknowledged as unread. The sender then
  * advertises nothing more, and all that was not got goes by slots.

@@ -204,8 +204,8 @@ typedef struct part {
     size_t at; /* of the first, from the start of the landing */
     size_t length;
     size_t out;   /* bytes of the user's old pages that are in the spare now */
-    size_t in;    /* bytes of the landing's that are the user's now, as the kernel says */
-    size_t moved; /* and as it is */
+    size_t in;    /* bytes of the landing's that are the user's now, as the kernel reported */
+    size_t moved; /* the same in truth (copy_rest) */
 } part_t;
 
 static const char *reason_of(int error)
@@ -239,7 +239,8 @@ static const char *move_part(const regx_landings_t *landings, const regx_landing
     if (!regx_file_is_ours(&landings->uffd)) {
         return "remap: its userfaultfd was closed by the program";
     }
-    /* Mappings that changed hands may be watched again and again: it stays as it is. */
+    /* The kernel moves pages only to memory that the userfaultfd watches. The user's is watched for this
+     * delivery alone; if it is watched already, that is no error. */
     int error = regx_uffd_register(landings->uffd.fd, start, end);
     if (error == 0) {
         report_change(landings, part); /* before the first move */

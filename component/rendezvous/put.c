@@ -14,15 +14,15 @@
  * does not: ob1 divides a message among them.
  *
  * A chunk may be served by a region that was registered for more. Should the buffer be unmapped
- * while it is granted, the region is dead: no later chunk gets it, but this one is drained like any
- * other, and the region ends with its last use.
+ * while it is granted, the region is dead: no later chunk gets it, but this one is written and acknowledged
+ * like any other, and the region ends with its last use.
  */
 #include "rendezvous/send.h"
 
 /* Whether a buffer that is longer than a chunk has been used before: registered as a whole, or at
- * its beginning, so that it is worth registering the whole. The latter does not count once memory
- * did not suffice for a whole: each time, what is kept would be given up for it. (A refusal because
- * other transfers hold the share does not count: they give it back when they end.) */
+ * its beginning, so that it is worth registering the whole. A registered beginning no longer counts once a
+ * whole buffer found no memory: each try would evict what is kept. (A refusal because other transfers hold
+ * the share does not count: they give it back when they end.) */
 static bool is_known(const regx_rndv_t *rndv, const void *base, uint64_t length, unsigned access)
 {
     return regx_region_seems_kept(rndv->registry, base, length, access) ||
@@ -340,7 +340,7 @@ static bool put_send_control_locked(regx_rndv_send_t *send, const regx_control_t
 /* How much of the first chunk is written at once. A buffer that is new here is registered part by
  * part, while the one before is on the wire. The receiver needs to hear of parts in their order.
  * Where puts are the kernel's copies within the node, they end later than what is sent behind them:
- * no parts there (the receiver's way back may be another wire, so it may have offered them). */
+ * no parts there (the receiver may see another wire, and offer parts all the same). */
 static uint64_t part_max_of(const regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     const regx_rndv_t *rndv = send->rndv;

@@ -71,8 +71,8 @@ bool regx_rndv_is_paged(regx_rndv_t *rndv, const void *base, size_t length)
 
 /* Whether the sender would have the kernel write to memory that a userfaultfd of the program's watches.
  * The kernel looks up many pages (up to 1,024) before it fills them. If the program protects one in
- * between it is not told of the write; if it takes one away, the bytes are lost. Copies that this process
- * makes do as its own stores do. (By remap the sender writes to pages of regx's.) */
+ * between it is not told of the write; if it takes one away, the bytes are lost. A copy by this process
+ * behaves like any store of the program. (By remap the sender writes to pages of regx's.) */
 static bool would_be_written_behind(regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 {
     const regx_conn_t *conn = recv->peer->conn;
@@ -133,10 +133,10 @@ void regx_recv_complete_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 }
 
 /* Registrations made after a change was reported and before it took effect are of the old pages.
- * The proof (ARRIVED) has caught what went there, but later messages must not find them in the
- * cache. So they end, but only if this receive's own memory changed, or a write into it failed: else
- * two receives whose buffers share a page would end each other's registrations, and be sent again,
- * without end. */
+ * The checksum of ARRIVED has caught what went there (design/grants.md), but later messages must not find
+ * them in the cache. So they end, but only if this receive's own memory changed, or a write into it
+ * failed: else two receives whose buffers share a page would end each other's registrations, and be sent
+ * again, without end. */
 static void end_watch(regx_rndv_recv_t *recv)
 {
     regx_revocable_t *revoke = &recv->revoke;

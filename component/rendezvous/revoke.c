@@ -67,7 +67,7 @@ static bool all_is_acknowledged(const regx_rndv_recv_t *recv)
     return recv->chunks_out == 0 && recv->slots.out == 0 && recv->outbox.count == 0;
 }
 
-/* Nothing is granted before all that was is acknowledged; then all from that offset on. */
+/* Grants nothing until every grant is acknowledged, then everything from `offset` on. */
 static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset)
 {
     regx_revocable_t *revoke = &recv->revoke;
@@ -233,7 +233,7 @@ static void look_at_memory(const regx_rndv_t *rndv, look_t *look)
     if (revoke->state == REGX_REVOKE_GIVEN_UP) {
         return;
     }
-    if (look->purpose == LOOK_MEMORY) { /* first: what is watched anew counts as changed */
+    if (look->purpose == LOOK_MEMORY) { /* first: the look takes newly watched memory for changed */
         look->lacks = look_for_memory(&revoke->watch, base + resume_of(rndv, revoke));
     }
     look->state = regx_watch_look(&revoke->watch, look->purpose == LOOK_END, &first);
@@ -263,7 +263,7 @@ static need_t need_locked(regx_rndv_recv_t *recv)
     case REGX_RECV_RESTARTING:
         regx_control_flush(recv->peer->conn, &recv->outbox);
         return all_is_acknowledged(recv) && (news || !pauses(revoke)) ? LOOK_MEMORY : NEED_LATER;
-    case REGX_RECV_ARRIVED: /* what changes now is for after the comparison */
+    case REGX_RECV_ARRIVED: /* a change is looked at only if DIFFERS restarts the receive */
         regx_control_flush(recv->peer->conn, &recv->outbox);
         return recv->outbox.count > 0 ? NEED_LATER : NEED_NOTHING;
     default:
@@ -322,7 +322,8 @@ void regx_revokes_advance(regx_rndv_t *rndv)
         !atomic_load_explicit(&rndv->watched.looks_due, memory_order_relaxed)) {
         return;
     }
-    if (head != rndv->watched.seen) { /* what is granted now counts as changed in use */
+    /* So that regions that are granted at this moment are counted as changed while in use. */
+    if (head != rndv->watched.seen) {
         regx_registry_progress(rndv->registry);
     }
     regx_lock(&rndv->lock);
@@ -353,7 +354,8 @@ void regx_revokes_advance(regx_rndv_t *rndv)
     regx_unlock(&rndv->lock);
 }
 
-/* What was registered between a change being reported and its being made is dead. */
+/* Registrations that were made after a change was reported and before it took effect are of pages that are
+ * gone. They end, and the receive restarts. */
 regx_status_t regx_stage_flush(regx_rndv_t *rndv, regx_step_t *step)
 {
     regx_rndv_recv_t *recv = step->recv;

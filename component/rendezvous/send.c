@@ -221,8 +221,8 @@ static void finish_locked(regx_rndv_send_t *send, regx_step_t *step)
     regx_spares_give(&rndv->spares.sends, send);
 }
 
-/* READY, if it is due, and what found no room before. Also of a send that has failed: chunks may be
- * advertised. */
+/* READY, if it is due, and what found no room before. Also of a send that has failed, since chunks of it may
+ * still be advertised, whose messages must go. */
 static regx_status_t send_messages_locked(regx_rndv_send_t *send)
 {
     if (send->intro == REGX_INTRO_READY_DUE) {
@@ -371,12 +371,12 @@ static regx_status_t prepare_chunk(regx_write_t *write)
         put->length > rndv->config.chunk_size) {
         atomic_store(&rndv->whole_refused, true);
     }
-    /* This chunk alone: REGX_DENIED would be of the peer's memory, and permanent. */
+    /* Not REGX_DENIED: that means the peer's memory, for good. Here one local chunk failed. */
     return status == REGX_DENIED ? REGX_FAILED : REGX_NO_MEMORY;
 }
 
-/* Makes the copy by which a suspect slot's bytes go. Without memory for it they go straight from
- * where they are, if all were there just now. false: some are not. */
+/* Makes the copy by which a suspect slot's bytes go. Without memory for it they go straight from where they
+ * are, if a trial read has just found all of them. false: some are not there. */
 static bool copy_suspect(regx_write_t *write)
 {
     regx_put_t *put = &write->put;
@@ -454,8 +454,8 @@ static void ended_locked(regx_write_t *write, regx_status_t status)
     regx_rndv_t *rndv = send->rndv;
     regx_peer_t *peer = send->peer;
     const bool chunk = write->grant.chunk;
-    /* It was granted before the last RESUME. The receiver sends that when all is acknowledged, so it
-     * believes that these bytes have arrived: a failure cannot be mended any more. */
+    /* old: the write was granted before the last RESUME. The receiver sends that when all is acknowledged, so
+     * it believes that these bytes have arrived: a failure cannot be mended any more. */
     const bool old = write->restarts != send->agreement.restarts;
 
     assert(send->in_flight > 0);

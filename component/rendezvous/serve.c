@@ -16,7 +16,7 @@
  * that is served may have to wait again: it is appended to `pending`, and would be found there anew.
  * So all that wait are moved to `round` first, and each is served once.
  *
- * This ends. A receive runs out of stages, since its chunks and the places in its outbox do. In
+ * The loop ends, because a receive runs out of stages, as its chunks and the places in its outbox do. In
  * SERVE_PEER one that is served leaves `pending`, or is the last, or is passed over from then on
  * (waits_for_own). Nothing is added to a round.
  */
@@ -26,7 +26,7 @@
 
 /* ---- a message of the sender arrives ---- */
 
-/* Whether that sender may send that now. Its acknowledgements carry a checksum if they are to. */
+/* Whether that sender may send that now. With `verify` an ATP or RKEY without a checksum is refused. */
 static bool acceptable(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint64_t sender,
                        const regx_control_t *control)
 {
