@@ -86,3 +86,14 @@ static inline void process_must_end_well(pid_t child)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
 }
+
+/* Whether this is the child that it makes; its parent goes on when that has ended, and well. */
+static inline bool process_in_child(void)
+{
+    const pid_t child = fork();
+
+    if (child != 0) {
+        process_must_end_well(child);
+    }
+    return child == 0;
+}

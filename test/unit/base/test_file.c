@@ -51,12 +51,9 @@ UNIT_TEST(what_the_program_put_in_its_place_is_left_alone)
 
 static void in_a_child_that(bool (*does)(void))
 {
-    const pid_t child = fork();
-
-    if (child == 0) {
+    if (process_in_child()) {
         _exit(does() ? 0 : 1);
     }
-    process_must_end_well(child);
 }
 
 static bool closes_its_own_alone(void)

@@ -118,12 +118,10 @@ static void must(bool so, const char *what)
 static void in_child(void (*child)(void *argument), void *argument)
 {
     memset(found, 0, sizeof(*found));
-    const pid_t pid = fork();
-    if (pid == 0) {
+    if (process_in_child()) {
         child(argument);
         _exit(0);
     }
-    process_must_end_well(pid);
 }
 
 /* ---- bind ---- */

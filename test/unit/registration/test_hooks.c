@@ -113,8 +113,7 @@ HOOKS_TEST(where_mappings_cannot_be_read_all_above_is_logged)
     uint64_t next = atomic_load(&monitor->log->head);
 
     regx_inval_log_interest(monitor->log, 0x10000, 0x20000, 1);
-    const pid_t child = fork();
-    if (child == 0) {
+    if (process_in_child()) {
         const bool denied = process_deny(SYS_openat, EPERM);
 
         hooked.report((void *)0x10000, 0, false);
@@ -122,7 +121,6 @@ HOOKS_TEST(where_mappings_cannot_be_read_all_above_is_logged)
                   ? 0
                   : 1);
     }
-    process_must_end_well(child);
 }
 
 /* The kernel does nothing, or refuses. */
@@ -332,13 +330,11 @@ HOOKS_TEST(a_child_is_harmless)
     const uint64_t before = atomic_load(&monitor->log->head);
 
     regx_inval_log_interest(monitor->log, 0, 1 << 30, 1);
-    const pid_t child = fork();
-    if (child == 0) {
+    if (process_in_child()) {
         hooked.report((void *)0x10000, PAGE, true);
         monitor->stop(monitor);
         _exit(0);
     }
-    process_must_end_well(child);
     assert_int_equal(atomic_load(&monitor->log->head), before);
 }
 
@@ -422,9 +418,7 @@ UNIT_TEST_BETWEEN(a_refused_userfaultfd_is_no_end, hooked_reset, NULL)
     } cases[] = {{SYS_userfaultfd, "notifier: userfaultfd"}, {SYS_read, "notifier: self-test: "}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const pid_t child = fork();
-
-        if (child == 0) {
+        if (process_in_child()) {
             const bool fell_back =
                 process_deny(cases[i].call, EPERM) && choose("auto") == REGX_OK &&
                 choice.monitor == NULL && strcmp(choice.backend->name, "none") == 0 &&
@@ -432,6 +426,5 @@ UNIT_TEST_BETWEEN(a_refused_userfaultfd_is_no_end, hooked_reset, NULL)
 
             _exit(fell_back ? 0 : 1);
         }
-        process_must_end_well(child);
     }
 }

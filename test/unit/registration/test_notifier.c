@@ -288,8 +288,7 @@ UNIT_TEST(after_closefrom_nothing_is_kept_and_no_other_file_is_touched)
         files[i] = regx_descriptor_move(memfd_create("others", 0));
         assert_true(files[i] >= 0);
     }
-    const pid_t child = fork(); /* which closes no other file, either */
-    if (child == 0) {
+    if (process_in_child()) { /* which closes no other file, either */
         int closed = 0;
 
         for (int i = 0; i < FILES; i++) {
@@ -298,7 +297,6 @@ UNIT_TEST(after_closefrom_nothing_is_kept_and_no_other_file_is_touched)
         /* _exit would have the thread sanitizer miss the reader, which has ended. */
         syscall(SYS_exit_group, closed);
     }
-    process_must_end_well(child);
     assert_int_equal(munmap((void *)region.start, LENGTH), 0); /* waits for no one */
     assert_false(hits(&region));
     await(reader_id() == 0);                         /* it does not spin for ever */

@@ -408,9 +408,7 @@ STAGE_TEST(zeros_that_are_not_moved_arrive)
 /* A filter may have come meanwhile. */
 UNIT_TEST(what_was_moved_is_known_without_a_call)
 {
-    const pid_t child = fork();
-
-    if (child == 0) {
+    if (process_in_child()) {
         stage_t *stage = stage_open();
         regx_landing_t *landing = land(stage, stage->buffer, 7 * PAGE);
 
@@ -419,7 +417,6 @@ UNIT_TEST(what_was_moved_is_known_without_a_call)
         regx_landing_deliver(&stage->landings, landing, stage->to, stage->length);
         _exit(!denied || !unit_is_filled((uint8_t *)stage->to, 7 * PAGE, stage->stream));
     }
-    process_must_end_well(child);
 }
 
 STAGE_TEST(locked_memory_is_copied)

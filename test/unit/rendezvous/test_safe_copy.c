@@ -147,24 +147,19 @@ UNIT_TEST(a_refused_call_is_not_blamed_on_the_buffer)
     static const int errors[] = {EPERM, ENOSYS, EACCES, EFAULT};
 
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
-        const pid_t child = fork();
-
-        if (child == 0) {
+        if (process_in_child()) {
             const bool denied = process_deny(SYS_process_vm_readv, errors[i]) &&
                                 process_deny(SYS_process_vm_writev, errors[i]);
 
             _exit(denied && copies_well() ? 0 : 1);
         }
-        process_must_end_well(child);
     }
 }
 
 /* Then nothing is copied, which might end the process, and the line says why. */
 UNIT_TEST(where_nothing_tells_what_is_there_the_calls_are_named)
 {
-    const pid_t child = fork();
-
-    if (child == 0) {
+    if (process_in_child()) {
         uint8_t *memory = map(), other[PAGE];
         char text[REGX_BUFFER_LACKS];
         bool well = strcmp(regx_buffer_lacks(memory, PAGE, true, text), "not accessible") == 0;
@@ -179,7 +174,6 @@ UNIT_TEST(where_nothing_tells_what_is_there_the_calls_are_named)
         well &= strcmp(regx_buffer_lacks(memory, PAGE, true, text), "not mapped") == 0;
         _exit(well ? 0 : 1);
     }
-    process_must_end_well(child);
 }
 
 static void *copy_alone(void *first)
@@ -205,16 +199,13 @@ UNIT_TEST(a_process_whose_first_thread_has_ended_copies)
 {
     static pid_t first;
     pthread_t thread;
-    const pid_t child = fork();
-
-    if (child == 0) {
+    if (process_in_child()) {
         first = gettid();
         if (pthread_create(&thread, NULL, copy_alone, &first) != 0) {
             _exit(1);
         }
         pthread_exit(NULL);
     }
-    process_must_end_well(child);
 }
 
 /* ---- what the program may bring in (that it does, test/hazard/test_paged.py shows) ---- */
@@ -323,16 +314,13 @@ static bool is_written(uint8_t *memory)
 
 UNIT_TEST(where_proc_cannot_be_read_pages_are_brought_in)
 {
-    const pid_t child = fork();
-
-    if (child == 0) {
+    if (process_in_child()) {
         brought.file = memfd_create("cut", MFD_CLOEXEC);
         const bool cut = ftruncate(brought.file, LENGTH - PAGE) == 0;
         uint8_t *memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED, brought.file, 0);
 
         _exit(cut && process_deny(SYS_openat, EACCES) && is_written(memory) ? 0 : 1);
     }
-    process_must_end_well(child);
 }
 
 UNIT_TEST(memory_that_has_failed_is_mapped_anew)

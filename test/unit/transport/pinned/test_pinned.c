@@ -400,8 +400,7 @@ UNIT_TEST(without_memory_to_lock_the_limit_is_named)
 
     tested = &device;
     parties_open(false);
-    const pid_t child = fork();
-    if (child == 0) {
+    if (process_in_child()) {
         in_child = true;
         REQUIRE(geteuid() != 0 || setresuid(NOBODY, NOBODY, NOBODY) == 0);
         REQUIRE(setrlimit(RLIMIT_MEMLOCK, &none) == 0);
@@ -409,7 +408,6 @@ UNIT_TEST(without_memory_to_lock_the_limit_is_named)
         REQUIRE(strstr(error, "(ulimit -l)") != NULL);
         _exit(EXIT_SUCCESS);
     }
-    process_must_end_well(child);
     parties_close();
 }
 
@@ -459,9 +457,7 @@ _Noreturn static void child_puts_without_threads(void)
 UNIT_TEST(where_the_kernel_may_start_no_thread_a_put_fails)
 {
     tested = &device;
-    const pid_t child = fork();
-    if (child == 0) {
+    if (process_in_child()) {
         child_puts_without_threads();
     }
-    process_must_end_well(child);
 }

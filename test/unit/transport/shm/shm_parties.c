@@ -109,11 +109,8 @@ int shm_teardown(void **state)
 
 void in_child_process(void (*run)(void))
 {
-    const pid_t child = fork();
-
-    if (child == 0) {
+    if (process_in_child()) {
         run();
         _exit(0);
     }
-    process_must_end_well(child);
 }

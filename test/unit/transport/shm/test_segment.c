@@ -144,17 +144,13 @@ UNIT_TEST(another_file_of_that_number_is_refused)
     regx_segment_free(&another);
 }
 
-static bool is_locked_for_others(int descriptor)
+static void assert_locked_for_others(int descriptor)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    const pid_t child = fork();
-    int status = 0;
 
-    if (child == 0) {
+    if (process_in_child()) {
         _exit(fcntl(descriptor, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK ? 0 : 1);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 /* A process that closes a file loses its locks on it, by whatever descriptor it has them. */
@@ -169,7 +165,7 @@ UNIT_TEST(another_file_of_that_number_is_not_opened)
     assert_int_equal(dup2(another, descriptor), descriptor);
     assert_int_equal(fcntl(another, F_SETLK, &lock), 0);
     refused(&stage.segment.name, REGX_DENIED);
-    assert_true(is_locked_for_others(another));
+    assert_locked_for_others(another);
     close_stage(&stage);
     close(descriptor);
     close(another);
@@ -565,9 +561,7 @@ UNIT_TEST(one_that_may_not_be_looked_at_lives)
 UNIT_TEST(addresses_that_are_limited_are_room_that_is_limited)
 {
     enum { LEFT = 64 << 20 };
-    const pid_t child = fork();
-
-    if (child == 0) {
+    if (process_in_child()) {
         const bool unlimited = regx_segment_room(REGX_SEGMENT_SYSV) == SIZE_MAX;
         char line[64];
 
@@ -582,5 +576,4 @@ UNIT_TEST(addresses_that_are_limited_are_room_that_is_limited)
         }
         _exit(well ? 0 : 1);
     }
-    process_must_end_well(child);
 }
