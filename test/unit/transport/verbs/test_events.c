@@ -5,32 +5,12 @@
  * descriptors away. On devices in memory, of which that of `one` is
  * told what to report.
  */
-#include "fake_parts.h"
-#include "verbs_parties.h"
+#include "fake_parties.h"
 
 static fake_port_t *const port = &fake.ports[0];
 
-/* By RoCE; or, by InfiniBand. */
-static void open_two(bool infiniband)
-{
-    fake_reset();
-    fake_add(0, 2);
-    if (infiniband) {
-        fake_make_infiniband(&fake.ports[0], 1);
-        fake_make_infiniband(&fake.ports[1], 1);
-    }
-    verbs_conformance.devices[0] = "fake0:1";
-    verbs_conformance.devices[1] = "fake1:1";
-    parties_open(false);
-}
-
-static void open_connected(bool infiniband)
-{
-    open_two(infiniband);
-    parties_exchange();
-}
-
-#define EVENTS_TEST(test) UNIT_TEST_WITHIN(test, verbs_reset, open_connected(false), verbs_close())
+#define EVENTS_TEST(test)                                                                          \
+    UNIT_TEST_WITHIN(test, verbs_reset, fake_open_connected(false), verbs_close())
 
 static void tell(struct ibv_async_event event)
 {
@@ -61,7 +41,7 @@ VERBS_TEST(a_port_that_comes_back_has_lost_nothing)
         const bool of_gid = which % 2 == 1, connected = which / 2 == 1;
         op_t put;
 
-        open_two(false);
+        fake_open_two(false);
         if (connected) {
             parties_exchange();
         } else {
@@ -101,7 +81,7 @@ EVENTS_TEST(a_port_whose_return_is_not_told_is_asked_for)
 VERBS_TEST(a_port_that_stays_away_is_given_up_by_name)
 {
     for (int of_gid = 0; of_gid < 2; of_gid++) {
-        open_connected(false);
+        fake_open_connected(false);
         go_and_come(true, of_gid == 1);
         verbs_of(&one)->port.since -= INT64_C(60000000000);
         regx_verbs_look(verbs_of(&one));
@@ -132,7 +112,7 @@ VERBS_TEST(what_is_lost_with_a_port_names_it)
          "; of port fake0:1 the partition key 0xffff has left its place"}};
 
     for (size_t i = 0; i < sizeof(lost) / sizeof(lost[0]); i++) {
-        open_connected(lost[i].infiniband);
+        fake_open_connected(lost[i].infiniband);
         port->down = lost[i].type == IBV_EVENT_PORT_ERR;
         if (lost[i].type == IBV_EVENT_GID_CHANGE) {
             memcpy(port->gid, other, sizeof(other));
@@ -169,7 +149,7 @@ EVENTS_TEST(another_port_of_the_device_is_nobodys)
 /* Its network device was given its address again, behind others. */
 VERBS_TEST(a_gid_that_moves_is_used_where_it_is)
 {
-    open_two(false);
+    fake_open_two(false);
     fake.drop_datagrams = true;
     one_asks();
     regx_transport_ops.progress(one.transport);
@@ -200,7 +180,7 @@ VERBS_TEST(what_fails_is_told_by_name)
     for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
         struct ibv_async_event event = {.event_type = failures[i].type};
 
-        open_connected(false);
+        fake_open_connected(false);
         if (failures[i].type == IBV_EVENT_CQ_ERR) {
             event.element.cq = verbs_of(&one)->cq;
         } else if (failures[i].type == IBV_EVENT_SRQ_ERR) {
@@ -216,7 +196,7 @@ VERBS_TEST(what_fails_is_told_by_name)
 
 VERBS_TEST(a_device_that_has_failed_connects_nobody)
 {
-    open_two(false);
+    fake_open_two(false);
     tell((struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
     assert_int_equal(conn_try(one.conn, 10), REGX_AGAIN);
     await_broken("making a queue pair: the device has failed");
@@ -226,7 +206,7 @@ VERBS_TEST(a_device_that_has_failed_connects_nobody)
 /* The goodbye is tried, by the device alone. */
 VERBS_TEST(closing_does_not_wait_for_a_port)
 {
-    open_connected(false);
+    fake_open_connected(false);
     go_and_come(true, false);
     party_end(&one);
     party_end(&two);
@@ -348,7 +328,7 @@ VERBS_TEST(a_descriptor_that_is_not_the_devices_is_never_used)
 VERBS_TEST(events_that_the_program_has_closed_are_done_without)
 {
     for (int replaced = 0; replaced < 2; replaced++) {
-        open_connected(false);
+        fake_open_connected(false);
         const int fd = verbs_of(&one)->port.context->async_fd;
         take(fd, replaced == 1);
         look();

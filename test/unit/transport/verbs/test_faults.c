@@ -4,27 +4,11 @@
  * pair to give: now, for long, or ever. On devices in memory, of which that of `one` is told what to
  * do. (test/hazard/test_verbs_faults.py has a real one.)
  */
-#include "fake_parts.h"
-#include "verbs_parties.h"
+#include "fake_parties.h"
 
 #include <limits.h>
 
 static fake_port_t *const faulty = &fake.ports[0];
-
-static void open_faulty(void)
-{
-    fake_reset();
-    fake_add(0, 2);
-    verbs_conformance.devices[0] = "fake0:1";
-    verbs_conformance.devices[1] = "fake1:1";
-    parties_open(false);
-}
-
-static void open_connected(void)
-{
-    open_faulty();
-    parties_exchange();
-}
 
 /* The device does what it should again. */
 static void close_faulty(void)
@@ -33,8 +17,10 @@ static void close_faulty(void)
     verbs_close();
 }
 
-#define FAULTY_OPEN_TEST(test) UNIT_TEST_WITHIN(test, verbs_reset, open_faulty(), close_faulty())
-#define FAULTY_TEST(test) UNIT_TEST_WITHIN(test, verbs_reset, open_connected(), close_faulty())
+#define FAULTY_OPEN_TEST(test)                                                                     \
+    UNIT_TEST_WITHIN(test, verbs_reset, fake_open_two(false), close_faulty())
+#define FAULTY_TEST(test)                                                                          \
+    UNIT_TEST_WITHIN(test, verbs_reset, fake_open_connected(false), close_faulty())
 
 static void tell(enum ibv_event_type type, struct ibv_qp *qp)
 {
@@ -87,13 +73,11 @@ static void lose_two(void)
         regx_transport_ops.progress(one.transport);
     }
     await_broken("RDMA WRITE: transport retry counter exceeded");
-    close_faulty();
 }
 
 /* Something is awaited from the peer, and nothing is under way to it. */
-VERBS_TEST(a_peer_that_fails_while_it_is_only_awaited_is_noticed)
+FAULTY_TEST(a_peer_that_fails_while_it_is_only_awaited_is_noticed)
 {
-    open_connected();
     lose_two();
 }
 
@@ -120,7 +104,7 @@ FAULTY_TEST(a_queue_pair_that_fails_in_mid_send_says_what_was_lost)
 /* A device that has failed completes nothing, and who closes waits for what is under way. */
 VERBS_TEST(closing_does_not_wait_for_a_device_that_has_failed)
 {
-    open_connected();
+    fake_open_connected(false);
     send_too_much();
     tell(IBV_EVENT_DEVICE_FATAL, verbs_of(&one)->cm.qp);
     party_end(&one);
@@ -162,7 +146,7 @@ VERBS_TEST(closing_sleeps_between_looks_at_what_is_under_way)
 {
     enum { POLLS = 1000000 };
 
-    open_connected();
+    fake_open_connected(false);
     faulty->faults.stalled = POLLS;
     pauses = 0;
     party_end(&one);
@@ -179,7 +163,7 @@ VERBS_TEST(a_datagram_that_fails_is_told_at_once_with_its_status)
                                        "connecting: Input/output error"};
 
     for (unsigned i = 0; i < 3; i++) {
-        open_faulty();
+        fake_open_two(false);
         faulty->faults.datagram_sent = i == 0 ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_SUCCESS;
         faulty->faults.datagram_received = i == 1 ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
         faulty->faults.datagram_post = i == 2 ? EIO : 0;
@@ -200,7 +184,7 @@ FAULTY_OPEN_TEST(a_refused_datagram_buffer_ends_the_connecting)
 /* Whom the queue pair of datagrams has connected needs it no more. */
 VERBS_TEST(connections_outlive_the_queue_pair_of_datagrams)
 {
-    open_connected();
+    fake_open_connected(false);
     qp_fail(verbs_of(&one)->cm.qp);
     for (int i = 0; i < 100; i++) {
         parties_progress();
@@ -208,13 +192,13 @@ VERBS_TEST(connections_outlive_the_queue_pair_of_datagrams)
     parties_exchange();
     close_faulty();
 
-    open_faulty();
+    fake_open_two(false);
     qp_fail(verbs_of(&one)->cm.qp);
     one_asks();
     await_broken("connecting: Work Request Flushed Error (status 5, ");
     close_faulty();
 
-    open_faulty();
+    fake_open_two(false);
     one_asks();
     tell(IBV_EVENT_QP_FATAL, verbs_of(&one)->cm.qp);
     regx_verbs_look(verbs_of(&one));
@@ -233,9 +217,8 @@ static void ask_until(unsigned count)
 }
 
 /* It may be computing, for as long as it likes. */
-VERBS_TEST(a_peer_that_answers_late_is_waited_for)
+VERBS_OPEN_TEST(a_peer_that_answers_late_is_waited_for)
 {
-    parties_open(false);
     one_asks();
     ask_until(499);
     assert_int_equal(one.silent, 0);
@@ -244,7 +227,6 @@ VERBS_TEST(a_peer_that_answers_late_is_waited_for)
     assert_false(regx_transport_ops.reachable(one.conn));
     parties_exchange(); /* now the other is there */
     assert_int_equal(one.silent, 1);
-    verbs_close();
 }
 
 /* What registered buffers have pinned may leave nothing for a queue pair, for a while; at either
@@ -252,7 +234,7 @@ VERBS_TEST(a_peer_that_answers_late_is_waited_for)
 VERBS_TEST(a_queue_pair_waits_for_the_devices_memory)
 {
     for (int end = 0; end < 2; end++) {
-        open_faulty();
+        fake_open_two(false);
         faulty->faults.making = ENOMEM;
         for (unsigned before = faulty->refused; faulty->refused < before + 3;) {
             assert_int_equal(conn_try(end == 0 ? one.conn : two.conn, 10), REGX_AGAIN);
@@ -298,7 +280,7 @@ static void exchange_with(party_t *other, regx_conn_t *conn, bool one_begins)
 VERBS_TEST(a_used_up_device_gives_the_queue_pairs_of_idle_peers_to_others)
 {
     for (int asked = 0; asked < 2; asked++) {
-        open_faulty();
+        fake_open_two(false);
         faulty->reliable_max = 1;
         verbs_conformance.devices[2] = "fake1:1";
         party_open(&three, THREE, false);
@@ -323,9 +305,8 @@ VERBS_TEST(a_used_up_device_gives_the_queue_pairs_of_idle_peers_to_others)
 }
 
 /* An evicted peer that computes is waited for, and its loss is told. */
-VERBS_TEST(an_evicted_peer_that_is_lost_is_told)
+FAULTY_TEST(an_evicted_peer_that_is_lost_is_told)
 {
-    open_connected();
     regx_ep_t *const ep = ep_of(&one, TWO);
     regx_cm_evict(verbs_of(&one));
     until(ep->state == REGX_EP_LEFT && ep->sq.done == ep->sq.posted,
@@ -337,7 +318,7 @@ VERBS_TEST(an_evicted_peer_that_is_lost_is_told)
 /* `one` has left, and its goodbye has arrived; of the other nothing is heard. */
 static regx_ep_t *leave_alone(void)
 {
-    open_connected();
+    fake_open_connected(false);
     regx_ep_t *const ep = ep_of(&one, TWO);
     party_leave(&one);
     until(ep->state == REGX_EP_LEFT && ep->sq.done == ep->sq.posted,
@@ -411,7 +392,7 @@ static void hear_request(uint64_t epoch)
  * here, now or at all. */
 VERBS_TEST(a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost)
 {
-    open_faulty();
+    fake_open_two(false);
     hear_request(1);
     one_asks();
     faulty->faults.making = ENOMEM;
@@ -426,7 +407,7 @@ VERBS_TEST(a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost)
     parties_exchange();
     close_faulty();
 
-    open_faulty();
+    fake_open_two(false);
     hear_request(1);
     one_asks();
     faulty->faults.making = EPERM;
