@@ -7,6 +7,7 @@
 
 #include "btl/component.h"
 #include "btl/module.h"
+#include "host.h"
 
 enum { SELF = 7 };
 
@@ -44,22 +45,6 @@ bool regx_compat_same_node(const opal_proc_t *proc)
 {
     return false;
 }
-
-static char *host_of(const opal_proc_t *proc)
-{
-    static char host[] = "node7";
-
-    return host;
-}
-
-#if OPAL_MAJOR_VERSION >= 5
-char *(*opal_get_proc_hostname)(const opal_proc_t *proc) = host_of;
-#else
-char *opal_get_proc_hostname(const opal_proc_t *proc)
-{
-    return host_of(proc);
-}
-#endif
 
 void regx_compat_output(const char *format, ...)
 {

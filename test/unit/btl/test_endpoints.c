@@ -7,6 +7,7 @@
 
 #include "base/util.h"
 #include "btl/module.h"
+#include "host.h"
 #include "rendezvous/engine.h"
 #include "transport/shm/shm_internal.h"
 
@@ -85,20 +86,6 @@ void regx_fail_queued(regx_module_t *module, regx_endpoint_t *endpoint)
 void regx_compat_output(const char *format, ...)
 {
 }
-
-static char *host_of(const opal_proc_t *proc)
-{
-    return "host";
-}
-
-#if OPAL_MAJOR_VERSION >= 5
-char *(*opal_get_proc_hostname)(const opal_proc_t *proc) = host_of;
-#else
-char *opal_get_proc_hostname(const opal_proc_t *proc)
-{
-    return host_of(proc);
-}
-#endif
 
 static unsigned ends; /* of the job */
 static const opal_proc_t *lost;

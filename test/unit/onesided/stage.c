@@ -214,6 +214,12 @@ void expect(call_t *made, regx_status_t status)
     free(made);
 }
 
+void expect_at_last(call_t *made, regx_status_t status)
+{
+    line_run(stage.processes);
+    expect(made, status);
+}
+
 uint64_t malformed(const line_t *process)
 {
     return process->counters.malformed;

@@ -90,6 +90,8 @@ regx_status_t ask(call_t *made);
 call_t *asked(regx_onesided_type_t type, size_t at, void *local, size_t length);
 /* That it has ended so, once. */
 void expect(call_t *made, regx_status_t status);
+/* The same, when nothing moves any more. */
+void expect_at_last(call_t *made, regx_status_t status);
 /* The end of a call that expects nothing else. */
 void done(regx_onesided_request_t *request, regx_status_t status);
 

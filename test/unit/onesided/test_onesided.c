@@ -16,13 +16,11 @@ TEST(a_put_of_several_pieces_and_a_get_of_it)
     }
     call_t *put = asked(REGX_ONESIDED_PUT, 10, mine, sizeof(mine));
     assert_int_equal(put->times, 0);
-    line_run(stage.processes);
-    expect(put, REGX_OK);
+    expect_at_last(put, REGX_OK);
     assert_memory_equal(stage.base + 10, mine, sizeof(mine));
     assert_true(stage.base[9] == around[0] && stage.base[1010] == around[1]);
     call_t *get = asked(REGX_ONESIDED_GET, 10, back, sizeof(back));
-    line_run(stage.processes);
-    expect(get, REGX_OK);
+    expect_at_last(get, REGX_OK);
     assert_memory_equal(back, mine, sizeof(mine));
     assert_int_equal(stage.origin->counters.onesided_messages, 2);
 }
@@ -100,12 +98,10 @@ TEST(no_room_on_the_wire_delays_and_loses_nothing)
     stage.origin->conns[1].room = stage.target->conns[0].room = 1;
     call_t *put = asked(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
     assert_true(stage.origin->waiting > 0);
-    line_run(stage.processes);
-    expect(put, REGX_OK);
+    expect_at_last(put, REGX_OK);
     call_t *get = asked(REGX_ONESIDED_GET, 0, back, sizeof(back));
     call_t *add = asked(REGX_ONESIDED_ATOMIC, 3200, NULL, 0);
-    line_run(stage.processes);
-    expect(get, REGX_OK);
+    expect_at_last(get, REGX_OK);
     expect(add, REGX_OK);
     assert_memory_equal(back, mine, sizeof(mine));
     assert_true(stage.origin->waiting == 0 && stage.target->waiting == 0);
@@ -190,8 +186,7 @@ TEST(a_completion_may_wait_for_another_operation)
 
     while (line_deliver(stage.origin, stage.target)) {
     }
-    line_run(stage.processes);
-    expect(first, REGX_OK);
+    expect_at_last(first, REGX_OK);
     expect(second, REGX_OK);
 }
 
@@ -205,8 +200,7 @@ TEST(a_completion_may_wait_for_one_that_has_ended_too)
     line_deliver_only(stage.target, stage.origin);
     line_deliver_only(stage.target, stage.origin);
     assert_true(stage.origin->ended == 2 && first->times == 0);
-    line_run(stage.processes);
-    expect(first, REGX_OK);
+    expect_at_last(first, REGX_OK);
     expect(second, REGX_OK);
     expect(third, REGX_OK);
 }
@@ -219,14 +213,12 @@ TEST(a_long_put_or_get_goes_in_bursts)
     call_t *put = asked(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
     assert_int_equal(stage.origin->conns[1].count, REGX_ONESIDED_BURST);
     assert_true(stage.origin->waiting > 0);
-    line_run(stage.processes);
-    expect(put, REGX_OK);
+    expect_at_last(put, REGX_OK);
     call_t *get = asked(REGX_ONESIDED_GET, 0, back, sizeof(back));
     line_deliver(stage.origin, stage.target);
     assert_int_equal(stage.target->conns[0].count, REGX_ONESIDED_BURST);
     assert_true(stage.target->waiting > 0);
-    line_run(stage.processes);
-    expect(get, REGX_OK);
+    expect_at_last(get, REGX_OK);
     assert_memory_equal(back, mine, sizeof(mine));
     assert_true(stage.origin->waiting == 0 && stage.target->waiting == 0);
 }

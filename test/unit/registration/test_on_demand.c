@@ -98,11 +98,6 @@ static void open_device(unsigned refuse_advice, bool notes_advice, size_t grain)
     memory = unit_map(NULL, SIZE);
 }
 
-static void open_with(unsigned refuse_advice, size_t grain)
-{
-    open_device(refuse_advice, false, grain);
-}
-
 static int close_all(void **state)
 {
     regx_registry_close(&registry);
@@ -144,7 +139,7 @@ UNIT_TEST_BETWEEN(each_use_is_prefetched_once_it_is_registered, NULL, close_all)
 {
     regx_region_t region;
 
-    open_with(0, 1);
+    open_device(0, false, 1);
     assert_int_equal(
         regx_region_acquire(&registry, memory + 10, 5000, REGX_ACCESS_REMOTE_WRITE, &region),
         REGX_OK);
@@ -166,7 +161,7 @@ UNIT_TEST_BETWEEN(each_use_is_prefetched_once_it_is_registered, NULL, close_all)
 
 UNIT_TEST_BETWEEN(touching_maps_pages_and_changes_none, NULL, close_all)
 {
-    open_with(NO_ADVICE, 1);
+    open_device(NO_ADVICE, false, 1);
     memory[2 * PAGE] = 'x';
     assert_int_equal(use(memory + 10, 3 * PAGE, REGX_ACCESS_REMOTE_WRITE), REGX_OK);
     assert_string_equal(fake.calls, "r");
@@ -182,7 +177,7 @@ UNIT_TEST_BETWEEN(touching_maps_pages_and_changes_none, NULL, close_all)
 
 UNIT_TEST_BETWEEN(advice_that_is_not_taken_is_touched_instead, NULL, close_all)
 {
-    open_with(REGX_ACCESS_LOCAL, 1);
+    open_device(REGX_ACCESS_LOCAL, false, 1);
     assert_int_equal(use(memory, PAGE, REGX_ACCESS_REMOTE_WRITE), REGX_OK);
     assert_string_equal(fake.calls, "rp");
     assert_int_equal(pages_in_memory(), 0);
@@ -210,7 +205,7 @@ UNIT_TEST_BETWEEN(advice_that_is_only_noted_is_touched_instead, NULL, close_all)
 /* The device would fail, so it is not asked; and when it is there again, it is. */
 static void missing_memory_is_denied(unsigned refuse_advice)
 {
-    open_with(refuse_advice, 1);
+    open_device(refuse_advice, false, 1);
     assert_int_equal(use(memory, SIZE, REGX_ACCESS_LOCAL), REGX_OK);
     assert_int_equal(munmap(memory + 3 * PAGE, PAGE), 0);
     memset(fake.calls, 0, sizeof(fake.calls));
@@ -234,7 +229,7 @@ UNIT_TEST_BETWEEN(what_the_device_errs_with_is_pinned_for_one_use, NULL, close_a
 {
     regx_region_t region;
 
-    open_with(0, PAGE);
+    open_device(0, false, PAGE);
     assert_int_equal(use(memory, SIZE, REGX_ACCESS_LOCAL), REGX_OK);
     assert_int_equal(regx_region_acquire(&registry, memory + 8, 100, REGX_ACCESS_LOCAL, &region),
                      REGX_OK);
