@@ -20,12 +20,13 @@
 /* The environment variable by which the command tells the library the file of the sum, and that file's name. */
 #define REGX_CHECK_SUM "REGX_CHECK_SUM"
 
-/* By which Open MPI, or MPICH, tells each process its rank. NULL: neither started it. */
+/* By which Open MPI, or MPICH, tells each process its rank. NULL: neither started it. PMI_RANK is also in a shell that
+ * Slurm has started (srun --pty, salloc), whose ranks are others'; it is one of 1. */
 static inline const char *regx_check_rank(void)
 {
-    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK"), *size = getenv("PMI_SIZE");
 
-    return rank != NULL ? rank : getenv("PMI_RANK");
+    return rank != NULL || (size != NULL && strcmp(size, "1") == 0) ? rank : getenv("PMI_RANK");
 }
 
 /* ---- what was found (faults.c) ---- */

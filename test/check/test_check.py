@@ -379,7 +379,8 @@ def test_each_rank_has_a_file_of_its_own_and_they_share_what_is_none(check: Chec
         check.plain(check.command, "--json", check.json, check.built / "stale", "none", "write", OMPI_COMM_WORLD_RANK=rank)
     for job in [1436614658, "prterun-node-1234@3"]:  # of Open MPI 4.1 and 5, as they are in a program that was spawned
         check.plain(check.command, "--json", check.json, "true", OMPI_COMM_WORLD_RANK=0, PMIX_NAMESPACE=job, OMPI_PARENT_PORT="a.0")
-    assert sorted(path.name for path in check.json.parent.iterdir()) == [f"found.json.{end}" for end in ["0", "1", "2.0", "3.0"]]
+    check.plain(check.command, "--json", check.json, "true", PMI_RANK=0, PMI_SIZE=1)  # in a shell of Slurm's (srun --pty)
+    assert sorted(path.name for path in check.json.parent.iterdir()) == [f"found.json{end}" for end in ["", ".0", ".1", ".2.0", ".3.0"]]
     done = check.plain(check.command, "--json", "/dev/stdout", check.built / "stale", "none", "write", OMPI_COMM_WORLD_RANK=1)
     assert done.returncode == 0 and '"registrations"' in done.stdout, done.stdout + done.stderr
 
