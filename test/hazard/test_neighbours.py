@@ -116,7 +116,7 @@ def test_what_a_process_gives_up_after_the_start_harms_no_neighbour(
     job = mpi("become", what, order, ranks=3, around=memory.around,
               regx={"rendezvous": strategy}).checked(ranks=3).over("shm")
     refused = [why for why in job.reasons("fallbacks") if why.startswith("process_vm: not permitted")]
-    assert what != "rights" or strategy in ("bounce", "auto") or refused, str(job)
+    assert what != "rights" or strategy in ("bounce", "auto", "staged") or refused, str(job)
     memory.must_be_empty(job)
 
 
