@@ -254,12 +254,13 @@ regx_status_t regx_mr_register(regx_registry_t *registry, void *base, size_t len
 {
     regx_counters_t *counters = registry->counters;
     regx_transport_t *transport = registry->transport;
-    const int64_t begun = regx_now_ns();
+    int64_t begun = regx_now_ns();
     const bool fits = transport->mr_bytes == 0 || length <= transport->mr_bytes;
     regx_status_t status =
         fits ? transport->ops->reg(transport, base, length, access, mr) : REGX_NO_MEMORY;
 
     if (status == REGX_NO_MEMORY && fits && evicts != NULL && make_room(evicts, length)) {
+        begun = regx_now_ns();
         status = transport->ops->reg(transport, base, length, access, mr);
     }
     if (status != REGX_OK) {
