@@ -9,14 +9,15 @@
  * compares each message with btl_eager_limit. After each message of 4 to 32 KiB the limit is set for the
  * next one.
  *
- * One limit serves all sizes, so one size is on trial at a time. If a size is to go eagerly, all shorter
- * messages do, too, unless the last 64 messages were of other sizes. If a rendezvous was faster for one
+ * One limit serves all sizes, so one size is on trial at a time. If it was found or told that a size goes
+ * eagerly, or it is on trial so, all shorter messages do, too, unless the last 64 messages were of other
+ * sizes. If a rendezvous was faster for one
  * size, longer messages begin with it. If it took 2.5 times as long, the first trials of shorter messages
  * come after 4,096; so do those of messages twice as long if it took 5 times as long, and so on. What cannot
  * go by rendezvous whole (data that is not contiguous, MPI_Bsend) counts as eager: after 64 such messages in
  * a batch the trial is given up, and eager wins.
  *
- * Regret. Compared with the better way, costs being as they were and one way taking at most three
+ * Regret. Compared with the better way, if costs do not change and one way takes at most three
  * times as long as the other (test_eager.c):
  *   - of messages in a ping-pong, or in bursts of up to 16, 10,000 take at most 4.5 % longer, and
  *     1,000 at most 33 %, or 15 % if the better way is eager;
@@ -59,8 +60,8 @@ typedef struct regx_eager {
 void regx_eager_init(regx_eager_t *eager, size_t *limit, bool tunes);
 
 /* Those ways are the faster ones of a size, as was measured elsewhere (costs.c), for messages that come alone
- * and in bursts (regx_eager_way_t, or REGX_TUNE_UNTOLD): they begin so. No message of that size has gone
- * yet; else nothing is changed. */
+ * and in bursts (regx_eager_way_t, or REGX_TUNE_UNTOLD). Messages of that size begin so. It has no effect once
+ * one has been sent. */
 void regx_eager_tell(regx_eager_t *eager, unsigned number, uint8_t single, uint8_t stream);
 
 /* A message of `length` bytes of data goes that way. Sets the limit for the next one.

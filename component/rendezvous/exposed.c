@@ -33,7 +33,7 @@
 #include "base/fault.h"
 #include "rendezvous/send.h"
 
-/* Names the bytes to a peer. false: it cannot read them, or not at once. */
+/* Names the bytes to a peer. false: the peer cannot read them, or they would have to be registered first. */
 static bool make_readable(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t length,
                           regx_exposure_t *wire, regx_rndv_exposure_t *exposure)
 {
@@ -109,8 +109,8 @@ static void got(regx_get_t *get, regx_status_t status);
 
 #define BOTH_WAYS_MAX (256u * 1024u) /* what is longer is not read while this process sends, too */
 
-/* Over a device: the region to read into is used from here on. false: the buffer is not known, or
- * long messages go both ways now. */
+/* Over a device: takes a use of the kept registration of the receive buffer (whole.region). false: the buffer is
+ * not known, or long messages go both ways now. */
 static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     const bool reads = recv->protocol->grants == REGX_GRANTS_RKEYS;
@@ -124,7 +124,7 @@ static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
                                     &recv->whole.region);
 }
 
-/* Leads to the sender if the message may be read now; from then on it is READING. Else NULL. */
+/* Returns the connection to read by, and makes the receive READING. NULL: it cannot be read now. */
 static regx_conn_t *begin_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_lock(&rndv->lock);
@@ -176,16 +176,17 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                          .bits = exposure.has_checksum != 0 ? REGX_CONTROL_CHECKSUM : 0,
                          .length = recv->buffer.length,
                          .checksum = exposure.checksum};
-    recv->whole.get = (regx_get_t){.local = recv->buffer.base,
-                                   .length = recv->buffer.length,
-                                   .region = recv->whole.registered ? recv->whole.region.mr : NULL,
-                                   .offset = exposure.start,
-                                   .key = exposure.key,
-                                   .staged = recv->path == REGX_PATH_staged,
-                                   .assisted = recv->path == REGX_PATH_together,
-                                   .may_overrun = true, /* ob1 does not tell */
-                                   .done = got,
-                                   .context = recv};
+    recv->whole.get = (regx_get_t){
+        .local = recv->buffer.base,
+        .length = recv->buffer.length,
+        .region = recv->whole.registered ? recv->whole.region.mr : NULL,
+        .offset = exposure.start,
+        .key = exposure.key,
+        .staged = recv->path == REGX_PATH_staged,
+        .assisted = recv->path == REGX_PATH_together,
+        .may_overrun = true, /* ob1 does not tell whether the message is longer than the buffer */
+        .done = got,
+        .context = recv};
     status = conn->transport->ops->get(conn, &recv->whole.get);
     if (status == REGX_AGAIN && recv->whole.get.staged) { /* the sender has no place for it */
         recv->whole.get.staged = false;
@@ -203,7 +204,8 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 
 /* ---- it ends ---- */
 
-/* The MPI library copies the message: a part of this buffer cannot be written, or is not of it. */
+/* The MPI library copies the message, because a part of the buffer cannot be written, or because the message is
+ * longer than the buffer. */
 static void leave_to_mpi(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     const regx_control_t all = {.length = recv->buffer.length};
@@ -262,9 +264,10 @@ static void got(regx_get_t *get, regx_status_t status)
     regx_rndv_t *rndv = recv->rndv;
     /* What a device has read counts as `read`, whatever path its CTS would have had. */
     const bool registered = recv->whole.registered;
-    const regx_path_t path = registered    ? REGX_PATH_read
-                             : get->staged ? REGX_PATH_staged /* perhaps the transport's choice */
-                                           : recv->path;
+    const regx_path_t path = registered ? REGX_PATH_read
+                             : get->staged
+                                 ? REGX_PATH_staged /* or it was staged already (regx_shm_get) */
+                                 : recv->path;
     const regx_why_t why = registered ? REGX_WHY_registered : recv->why;
     const bool unwritable = status == REGX_FAILED && !registered &&
                             !regx_buffer_is_writable(recv->buffer.base, recv->buffer.length);
@@ -281,8 +284,8 @@ static void got(regx_get_t *get, regx_status_t status)
 }
 
 /* Answers the owner's get. If it was not read here, and is not left to the MPI library, its CTS is completed,
- * then shipped. But what comes by slots this process stores itself, and a store where no memory is would end
- * it by a signal: such a message is left to the MPI library, too. */
+ * then shipped. An exception is a CTS that would grant slots, where no memory is mapped at the buffer's end: the
+ * copy out of the slots would end this process by a signal, so the MPI library copies such a message, too. */
 static void answer_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
     const bool ships_cts = status != REGX_OK && status != REGX_FAILED;

@@ -20,9 +20,9 @@
 #include "rendezvous/send.h"
 
 /* Whether a buffer that is longer than a chunk has been used before: registered as a whole, or at
- * its beginning, so that it is worth registering the whole. A registered beginning no longer counts once a
- * whole buffer found no memory: each try would evict what is kept. (A refusal because other transfers hold
- * the share does not count: they give it back when they end.) */
+ * its beginning, so that it is worth registering the whole. A registered beginning no longer counts once to
+ * register a whole buffer failed for want of memory that may be locked: each try would evict what is kept.
+ * (A refusal because other transfers use up once_bytes does not count: they give it back when they end.) */
 static bool is_known(const regx_rndv_t *rndv, const void *base, uint64_t length, unsigned access)
 {
     return regx_region_seems_kept(rndv->registry, base, length, access) ||
@@ -219,8 +219,7 @@ regx_status_t regx_stage_grant(regx_rndv_t *rndv, regx_step_t *step)
     return REGX_OK;
 }
 
-/* Takes the acknowledgement, positive or not, that is the next of a granted chunk. false: it is none,
- * or of no chunk. */
+/* Takes the ATP or NACK that is expected next of some granted chunk. false: it is something else. */
 static bool take_acknowledgement_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                         const regx_control_t *control, regx_step_t *step)
 {
@@ -339,8 +338,8 @@ static bool put_send_control_locked(regx_rndv_send_t *send, const regx_control_t
 
 /* How much of the first chunk is written at once. A buffer that is new here is registered part by
  * part, while the one before is on the wire. The receiver needs to hear of parts in their order.
- * Where puts are the kernel's copies within the node, they end later than what is sent behind them:
- * no parts there (the receiver may see another wire, and offer parts all the same). */
+ * On a node a put is only queued, and a NACK that is sent after it would overtake its ATP. So there are no parts
+ * there, though the receiver may offer them. */
 static uint64_t part_max_of(const regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     const regx_rndv_t *rndv = send->rndv;

@@ -19,7 +19,7 @@ _Static_assert(offsetof(struct regx_rndv_recv, cts) == 0, "the owner ships the f
 
 static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
 {
-    /* An ATS of each chunk; a grant, and REVOKE behind it. */
+    /* Room in the outbox for an ATS of each chunk, a grant, and a REVOKE. */
     const unsigned chunks = rndv->config.chunk_depth, messages = chunks + 2;
     const size_t size = sizeof(regx_rndv_recv_t) + chunks * sizeof(regx_chunk_t) +
                         messages * sizeof(regx_control_t);
@@ -134,9 +134,9 @@ void regx_recv_complete_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 
 /* Registrations made after a change was reported and before it took effect are of the old pages.
  * The checksum of ARRIVED has caught what went there (design/grants.md), but later messages must not find
- * them in the cache. So they end, but only if this receive's own memory changed, or a write into it
- * failed: else two receives whose buffers share a page would end each other's registrations, and be sent
- * again, without end. */
+ * them in the cache. So they are flushed, but only if this receive's own memory changed, or a write into it
+ * failed. For a flush ends the registrations of every buffer on these pages, and their receives take that for
+ * a change: two receives whose buffers share a page would have each other sent again, without end. */
 static void end_watch(regx_rndv_recv_t *recv)
 {
     regx_revocable_t *revoke = &recv->revoke;

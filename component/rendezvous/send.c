@@ -114,8 +114,8 @@ void regx_send_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
 
 /* ---- the next stage is chosen ---- */
 
-/* Whether the peer is being written as much as its transport wants, or others were first. Two
- * writes at least, so that it never runs dry between them. */
+/* Whether a write has to wait: enough bytes are under way to the peer, in at least two writes (with one the wire
+ * would be idle between them), or another send waited first. */
 static bool must_wait_locked(regx_rndv_send_t *send)
 {
     const regx_peer_t *peer = send->peer;
@@ -221,8 +221,8 @@ static void finish_locked(regx_rndv_send_t *send, regx_step_t *step)
     regx_spares_give(&rndv->spares.sends, send);
 }
 
-/* READY, if it is due, and what found no room before. Also of a send that has failed, since chunks of it may
- * still be advertised, whose messages must go. */
+/* READY, if it is due, and what found no room before. A send that has failed does so, too: chunks of it may be
+ * advertised by RKEYs that still wait for room, and it ends only when the peer has answered these. */
 static regx_status_t send_messages_locked(regx_rndv_send_t *send)
 {
     if (send->intro == REGX_INTRO_READY_DUE) {

@@ -16,7 +16,7 @@
  *
  * A size rests or is on trial (regx_tune_state_t). At rest all messages go by the winner, no clock is
  * read, and `rest` counts down. At 0 a trial begins as soon as no message is open, or after 128 messages
- * where some always are:
+ * where some always are. (The first one, where no file has told anything, begins at once.)
  *
  *     UNTRIED, TOLD, FOUND  ─────────────────── rest is 0 ────────────────────▶  FIRST_TRIAL, NEXT_TRIAL
  *           FOUND, UNTRIED  ◀── no candidate may have a batch more, or 18 were ──
@@ -34,8 +34,8 @@
  *
  * The messages that are not timed absorb what the candidate before has left in the caches. For example,
  * two messages of 128 KiB go each way, first by staged and then by read (a Xeon): the first two that are to
- * be read were still copied ahead by their sender, the next two come from its cache (28 us), and all later
- * ones take 16 us. How long a batch is depends on how messages come:
+ * be read were still copied ahead by their sender, the next two are slow (28 us), as their bytes still
+ * lie in the sender's cache; from then on each takes 16 us. How long a batch is depends on how messages come:
  *
  *     messages come            not timed                   timed                        samples
  *     alone (up to 3 open)     a candidate's first         2                            one each
@@ -52,9 +52,10 @@
  * so what the program does with the data counts, too. The median of a batch's samples is the batch's cost,
  * so a long computation now and then changes nothing; of the two samples of a first batch it is the lesser.
  * The median of a candidate's batches is the candidate's cost: the best of them may be luck that does not
- * last. (Of two it is the lesser: a third would decide.) Batches of messages that come alone are not
- * compared with bursts: a batch of another kind than those before is repeated, up to twice; then what
- * was found before is forgotten, and both kinds are compared.
+ * last. (Of two it is the lesser: a third would decide.) Messages that come alone are not
+ * compared with bursts: a batch whose messages come otherwise than those before is thrown away and repeated.
+ * The third time in a row the program, or a very fast candidate, is taken to make them come so: earlier
+ * costs are forgotten, and from then on both kinds count.
  *
  * What is kept where, all of it by size: `tried`, by candidate, is what this trial has found so far;
  * `found`, by candidate, its last cost, which stays after the trial; `winner` is the outcome.
@@ -71,11 +72,13 @@
  * What bounds the loss. A candidate has at most three batches that count. One that is far worse than the
  * best has one, one that is clearly worse has two (FAR_WORSE, WORSE). But at the sender eager has three
  * unless bursts are long, since a lap of the ring that brings in new pages makes it seem ten times as slow
- * as it is; and a batch that is still far faster than those before does not count as one of the three. A
+ * as it is; and a batch that is still faster than those before does not count as one of the three (by half; at
+ * the sender by an eighth). A
  * candidate by which messages could not go in two batches has no more.
  *
  * The next trial comes after 128 times as many messages as this one took, and after 256, 512 and at last
- * 1,024 times while the outcome stays the same, at most 65,536. The sender's second trial comes after
+ * 1,024 times while the outcome stays the same, at most 65,536; after 16 times as many if nothing was
+ * found out, and after 4,096 if the trial was given up. The sender's second trial comes after
  * 4,096 at the latest. What a file has told has its first trial after 4,096, which is 64 bursts of 64; to
  * the receiver a message that comes alone counts as 17, so after 241 of these. test_regret.c and
  * test_eager.c have what is lost, compared with the best single candidate, and how soon changed costs
@@ -96,8 +99,8 @@
  *
  * At the sender an eager message is gone before its receiver has copied anything, so its own time means
  * nothing. There a message counts as open until the program calls progress: a program that waits for an
- * answer calls it, one that sends a burst does not. (For programs that never call it, at 64 that are open
- * the next one counts as the first.) The sender gives a trial up if 64 messages of a batch do not
+ * answer calls it, one that sends a burst does not. (For programs that never call it a new burst begins
+ * after 64 open messages.) The sender gives a trial up if 64 messages of a batch do not
  * go as they are to, or 512 of other sizes come meanwhile.
  *
  * Where a long computation follows every second burst a slow candidate may win, if its batches fall on the
@@ -169,7 +172,7 @@ typedef struct regx_batch {
     bool bursts; /* some of its messages did not come alone */
     uint8_t samples;
     uint32_t number;  /* of the batch, never the same */
-    uint32_t entered; /* messages since the batch began, or since none was open the last time */
+    uint32_t entered; /* messages since the batch began or, if that was later, none was open */
     uint32_t before;  /* messages that have yet to close before the measuring begins */
     uint32_t closed;  /* messages that have closed since it began */
     uint64_t bytes;   /* of these */
@@ -239,7 +242,7 @@ void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wir
 /* Those candidates are the fastest, as was measured elsewhere: messages go by them until the first trial.
  * REGX_TUNE_UNTOLD: it is not known. What was told before no longer holds. */
 void regx_tune_tell(regx_autotune_t *tune, const uint8_t candidates[REGX_TRAFFICS]);
-/* The candidate by which a message is to go, if none comes that ends a batch. */
+/* The candidate by which the next message goes, unless it ends the batch and so begins another's. */
 uint8_t regx_tune_way(const regx_autotune_t *tune);
 /* A message is opened. It is to be left. exchange: this process has sent some that are not yet read. */
 regx_trial_t regx_tune_enter(regx_autotune_t *tune, bool exchange);
