@@ -130,7 +130,17 @@ typedef struct regx_check_change {
     regx_check_call_t call;
 } regx_check_change_t;
 
+/* A part that was offered to a peer, where no byte differed then. */
+typedef struct regx_check_offer {
+    uintptr_t start;
+    size_t length;
+    uint64_t sum; /* of the registered pages; 0: there is no offer */
+    int looks;    /* completions after which it is still looked at */
+} regx_check_offer_t;
+
 #define REGX_CHECK_KEYS 2
+#define REGX_CHECK_OFFERS                                                                          \
+    4 /* of a range that are kept; a later one takes the place of the oldest */
 
 /* Only ranges.c looks into it, except at `access`. */
 typedef struct regx_check_range {
@@ -150,7 +160,9 @@ typedef struct regx_check_range {
     bool is_unsure;         /* it may have changed, unreported: bytes are to tell */
     bool is_watched;        /* else what is told of it is not all, but has a call */
     regx_watch_t watch;
-    uint64_t message;    /* the last one that was searched for what it offers of it */
+    uint64_t message; /* the last one that was searched for what it offers of it */
+    regx_check_offer_t offers[REGX_CHECK_OFFERS];
+    uint32_t offered;    /* so many times */
     uint64_t changed_at; /* how many uses there had been of anything, at its first change */
     int change_count;
     regx_check_change_t changes[REGX_CHECK_CHANGES];
@@ -183,6 +195,8 @@ void regx_check_use(const struct ibv_context *context, const struct ibv_sge *pie
  * though nothing of this process will post or complete it. */
 void regx_check_message(const struct ibv_context *context, const struct ibv_sge *list,
                         size_t count);
+/* Something was received, which may tell that a peer has written to what it was offered. */
+void regx_check_received(void);
 
 /* ---- changer.c ---- */
 
@@ -198,6 +212,8 @@ bool regx_check_witness_open(void); /* whether there is one */
 /* Pins memory as that slot, in the place of what it had. false: it cannot be had, and the slot has none. */
 bool regx_check_witness_pin(uint32_t slot, uintptr_t start, uintptr_t end);
 void regx_check_witness_unpin(uint32_t slot);
+/* A sum of the pinned bytes; 0: they cannot be read. */
+uint64_t regx_check_witness_sum(uint32_t slot, uintptr_t start, size_t length);
 /* false: there was none. */
 bool regx_check_witness_close(void);
 /* The pages of a slot, against what is at these addresses now: DIFFERENT, SAME or UNCOMPARED. */

@@ -274,6 +274,9 @@ static void completed(struct ibv_context *context, const struct ibv_wc *wc)
         return;
     }
     count_large(received ? wc->byte_len : 0);
+    if (received) {
+        regx_check_received();
+    }
     for (int i = received ? 1 : 0; i < (read && !failed ? 1 : 3) && !found; i++) {
         piece.number = numbers[i];
         found = take_piece(&piece, false);

@@ -14,9 +14,11 @@
 
 enum {
     HEADS = 1 << 12,
-    MESSAGE = 4096,  /* bytes of a message that are looked at */
-    OFFER = 12,      /* bytes of an offer at least: an address and a key */
-    OFFERS = 16,     /* of what changed, that are judged for a range and a message */
+    MESSAGE = 4096, /* bytes of a message that are looked at */
+    OFFER = 12,     /* bytes of an offer at least: an address and a key */
+    OFFERS = 16,    /* of what changed, that are judged for a range and a message */
+    LOOKS =
+        8, /* at what was offered: a peer mostly tells by the next message that it has written */
     KEPT = 64 << 10, /* bytes at most that stay pinned */
     REMOTE = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
 };
@@ -40,6 +42,7 @@ static regx_maps_t maps;
 static _Atomic uint64_t cursor; /* changes that were looked at */
 static uint64_t uses, messages;
 static _Atomic bool may_be_open;         /* false: none is_open */
+static _Atomic bool may_be_written;      /* false: no offer is looked at */
 static __thread volatile bool is_inside; /* this thread has the lock, or is about to */
 
 static void enter(void)
@@ -512,8 +515,69 @@ static size_t offered(const message_t *message, size_t at, uint32_t key, size_t 
     return greatest;
 }
 
+/* A peer may write to it from now on, without any news here. */
+static void note_offer(regx_check_range_t *range, uintptr_t start, size_t length)
+{
+    if ((range->access & IBV_ACCESS_REMOTE_WRITE) != 0) {
+        range->offers[range->offered++ % REGX_CHECK_OFFERS] = (regx_check_offer_t){
+            start, length, regx_check_witness_sum(slot_of(range), start, length), LOOKS};
+        may_be_written = true;
+    }
+}
+
+/* The registered pages of an offer have changed since: only a device does that to pages that the program does not
+ * see. If the program has the same bytes it sees these pages, and what happens later is none of this offer. */
+static void judge_written(regx_check_finding_t *found, const regx_check_range_t *range,
+                          regx_check_offer_t *offer)
+{
+    const regx_check_change_t *change = NULL;
+
+    offer->looks--;
+    if (regx_check_witness_sum(slot_of(range), offer->start, offer->length) == offer->sum) {
+        return;
+    }
+    const regx_check_verdict_t verdict =
+        regx_check_witness_compare(slot_of(range), offer->start, offer->length);
+    for (int i = 0; i < range->change_count && change == NULL; i++) {
+        if (range->changes[i].start < offer->start + offer->length &&
+            offer->start < range->changes[i].end) {
+            change = &range->changes[i];
+        }
+    }
+    if (verdict == REGX_CHECK_DIFFERENT) {
+        describe(found, verdict, range, change, offer->start, offer->length);
+    }
+    offer->looks = verdict == REGX_CHECK_UNCOMPARED ? offer->looks : 0;
+}
+
+void regx_check_received(void)
+{
+    regx_check_finding_t found;
+    bool any = false;
+
+    if (!may_be_written) {
+        return;
+    }
+    found.verdict = REGX_CHECK_NONE;
+    enter();
+    catch_up();
+    for (uint32_t i = 0; i < touched; i++) {
+        for (int at = 0; at < REGX_CHECK_OFFERS && ranges[i].is_registered; at++) {
+            regx_check_offer_t *offer = &ranges[i].offers[at];
+
+            if (offer->sum != 0 && offer->looks > 0 && found.verdict == REGX_CHECK_NONE) {
+                judge_written(&found, &ranges[i], offer);
+            }
+            any |= offer->sum != 0 && offer->looks > 0;
+        }
+    }
+    may_be_written = any;
+    leave();
+    regx_check_fault(&found, "a peer that wrote to what it was offered");
+}
+
 /* What is at each address in the message that is the range's. The range's key is in it as well. */
-static void judge_offer(regx_check_finding_t *found, const regx_check_range_t *range,
+static void judge_offer(regx_check_finding_t *found, regx_check_range_t *range,
                         const message_t *message)
 {
     uint64_t address;
@@ -528,8 +592,12 @@ static void judge_offer(regx_check_finding_t *found, const regx_check_range_t *r
             const size_t most = range->base + range->length - start;
             const size_t page = regx_align_up(start + 1, regx_page_size()) - start;
 
-            looks += judge(found, range, start,
-                           offered(message, at, range->keys[1], regx_min(page, most), most), false);
+            const size_t length = offered(message, at, range->keys[1], regx_min(page, most), most);
+
+            if (judge(found, range, start, length, false)) {
+                looks++;
+                note_offer(range, start, length);
+            }
         }
     }
 }

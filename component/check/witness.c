@@ -70,6 +70,29 @@ bool regx_check_witness_pin(uint32_t slot, uintptr_t start, uintptr_t end)
     return false;
 }
 
+uint64_t regx_check_witness_sum(uint32_t slot, uintptr_t start, size_t length)
+{
+    uint64_t sum = 1;
+
+    for (size_t at = 0; at < length; at += CHUNK) {
+        const size_t size = regx_min(length - at, CHUNK);
+
+        if (!witness.is_open || !regx_file_is_ours(&witness.file) ||
+            !regx_uring_copy(&witness.uring, true, slot, start + at, (uint32_t)size,
+                             witness.file.fd, 0)) {
+            return 0;
+        }
+        for (size_t i = 0; i < size; i += sizeof(uint64_t)) {
+            uint64_t word = 0;
+
+            memcpy(&word, witness.bytes + i, regx_min(size - i, sizeof(word)));
+            sum = (sum ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+            sum ^= sum >> 32;
+        }
+    }
+    return sum;
+}
+
 /* Both sides of a chunk. UNCOMPARED: they cannot be read; DIFFERENT: nothing is mapped there. */
 static regx_check_verdict_t look(uint32_t slot, uintptr_t start, size_t length)
 {

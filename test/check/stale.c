@@ -109,6 +109,10 @@ PLANTED void planted_change(const char *kind, char *base)
     } else if (strcmp(kind, "file-copied") == 0) { /* the program has pages of its own there */
         require(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8 * LENGTH) == 0,
                 "the file cannot be emptied");
+    } else if (strcmp(kind, "hole") == 0) { /* where there were zeros */
+        memset(base, 0, LENGTH);
+        require(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, LENGTH, LENGTH) == 0,
+                "the file has no hole");
     } else if (strncmp(kind, "file-", 5) == 0) {
         madvise(base, LENGTH, MADV_DONTNEED); /* takes none of its pages away */
         const long failed =
@@ -228,6 +232,24 @@ PLANTED int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr,
     int count, more = 0;
     static char message[64], *const offer = message + 5; /* at any place of it */
 
+    if (strcmp(kind, "written") == 0) { /* by a peer, after an offer that is not inline */
+        char *const other = (char *)to->addr + PAGE;
+        struct ibv_sge room = {(uintptr_t)other, PAGE, to->lkey};
+
+        piece = (struct ibv_sge){(uintptr_t)other, 0, to->lkey};
+        piece.length = make_offer(other, "offer-of-a-page", address, mr->rkey);
+        receive.sg_list = &room;
+        require(ibv_post_recv(wire->to, &receive, &refused) == 0 &&
+                    ibv_post_send(wire->from, &request, &refused_send) == 0,
+                "posting fails");
+        while (ibv_poll_cq(wire->cq, 1, &done) == 0) {
+        }
+        piece = (struct ibv_sge){(uintptr_t)to->addr, PAGE, to->lkey};
+        request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+        request.wr.rdma.remote_addr = address;
+        request.wr.rdma.rkey = mr->rkey;
+        more = 1;
+    }
     if (strncmp(kind, "offer", 5) == 0) {
         const uint32_t length = make_offer(offer, kind, address, mr->rkey);
 
@@ -348,7 +370,8 @@ static int run(void)
     if (strcmp(change, "stack") == 0) {
         base = frame + -(uintptr_t)frame % PAGE;
     }
-    if (strncmp(change, "file", 4) == 0) {
+    if (strncmp(change, "file", 4) == 0 || strcmp(change, "hole") == 0 ||
+        strncmp(use, "written", 7) == 0) {
         base -= 1 << 28; /* far from what else is registered */
         file = memfd_create("stale", 0);
         require(ftruncate(file, 8 * LENGTH) == 0, "no file");

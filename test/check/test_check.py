@@ -448,9 +448,11 @@ def test_over_a_device_wrong_data_is_found_and_right_data_is_not(over_device: Ch
     for change in ["munmap", "raw", "madvise"]:
         found_once(over_device, over_device.stale(change, "write"), DIFFERENT, "madvise" if change == "madvise" else "munmap", "a write")
     test_what_was_read_is_in_the_pages_that_are_gone(over_device)
-    for change in ["none", "beside", "fork"]:
-        done = over_device.stale(change, "write", 20)
+    for change, use in [("none", "write"), ("beside", "write"), ("fork", "write"), ("none", "written")]:
+        done = over_device.stale(change, use, 20)
         assert (done.returncode, over_device.faults()) == (0, []), done.stderr
+    # The peer writes to what was the same when it was offered.
+    found_once(over_device, over_device.stale("hole", "written"), DIFFERENT, "fallocate", "a peer that wrote to what it was offered")
 
 
 @device.needed
