@@ -9,13 +9,13 @@
  * compares each message with btl_eager_limit. After each message of 4 to 32 KiB the limit is set for the
  * next one.
  *
- * One limit serves all sizes, so one size is on trial at a time. If it was found or told that a size goes
- * eagerly, or it is on trial so, all shorter messages do, too, unless the last 64 messages were of other
- * sizes. If a rendezvous was faster for one
- * size, longer messages begin with it. If it took 2.5 times as long, the first trials of shorter messages
- * come after 4,096; so do those of messages twice as long if it took 5 times as long, and so on. What cannot
- * go by rendezvous whole (data that is not contiguous, MPI_Bsend) counts as eager: after 64 such messages in
- * a batch the trial is given up, and eager wins.
+ * One limit serves all sizes, so one size is on trial at a time. A size that goes eagerly keeps all shorter
+ * ones eager if it is the one on trial, or if that was found or told and one of the last 64 messages had this
+ * size. While a size is on trial nothing that is known of longer ones overrules it. If a rendezvous was
+ * faster for one size, longer messages begin with it. If it took 2.5 times as long, the first trials of shorter
+ * messages come after 4,096; so do those of messages twice as long if it took 5 times as long, and so on. What
+ * cannot go by rendezvous whole (data that is not contiguous, MPI_Bsend) counts as eager: after 64 such messages
+ * in a batch the trial is given up, and eager wins.
  *
  * Regret. Compared with the better way, if costs do not change and one way takes at most three
  * times as long as the other (test_eager.c):

@@ -284,8 +284,9 @@ static void got(regx_get_t *get, regx_status_t status)
 }
 
 /* Answers the owner's get. If it was not read here, and is not left to the MPI library, its CTS is completed,
- * then shipped. An exception is a CTS that would grant slots, where no memory is mapped at the buffer's end: the
- * copy out of the slots would end this process by a signal, so the MPI library copies such a message, too. */
+ * then shipped. An exception is a CTS that would grant slots. Its length is the message's, which may be longer than
+ * the user's buffer, so there may be no memory at that end. The copy out of the slots would then end this process by
+ * a signal, so the MPI library copies such a message, too. */
 static void answer_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
     const bool ships_cts = status != REGX_OK && status != REGX_FAILED;

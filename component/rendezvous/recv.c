@@ -103,6 +103,7 @@ static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 
 static void leave_trial_locked(const regx_rndv_recv_t *recv)
 {
+    /* It went as chosen: by slots if and only if the path is bounce. */
     const bool whole = recv->landed == recv->buffer.length && recv->why != REGX_WHY_unstaged &&
                        !regx_why_is_fallback(recv->why);
 

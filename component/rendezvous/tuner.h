@@ -16,7 +16,8 @@
  *
  * A size rests or is on trial (regx_tune_state_t). At rest all messages go by the winner, no clock is
  * read, and `rest` counts down. At 0 a trial begins as soon as no message is open, or after 128 messages
- * where some always are. (The first one, where no file has told anything, begins at once.)
+ * where some always are. (On a node, also at the sender, the first trial of which no file has told anything
+ * does not wait for that: it begins even amid a burst, since its first messages are not timed.)
  *
  *     UNTRIED, TOLD, FOUND  ─────────────────── rest is 0 ────────────────────▶  FIRST_TRIAL, NEXT_TRIAL
  *           FOUND, UNTRIED  ◀── no candidate may have a batch more, or 18 were ──
@@ -26,7 +27,8 @@
  * over a device it begins after 512 messages. The sender's begins after 112, so that short programs
  * and collective benchmarks, which send 110, have none.
  *
- * A burst is never divided between batches: the part that goes by a fast candidate would wait for the rest.
+ * A timed batch takes whole bursts: the part of one that goes by a fast candidate would wait for the rest.
+ * (Messages that are not timed, and traffic of which some is always open, may be divided.)
  *
  *     begin_batch ──▶ `before` messages, not timed ──▶ timed since `began` ──▶ is_over ──▶ judge
  *          ▲                                                                                │
@@ -52,10 +54,11 @@
  * so what the program does with the data counts, too. The median of a batch's samples is the batch's cost,
  * so a long computation now and then changes nothing; of the two samples of a first batch it is the lesser.
  * The median of a candidate's batches is the candidate's cost: the best of them may be luck that does not
- * last. (Of two it is the lesser: a third would decide.) Messages that come alone are not
+ * last. (Of two it is the lesser: a third would decide. Of messages that come alone the first batch is only to
+ * find out what is far worse: it no longer counts once there is a second.) Messages that come alone are not
  * compared with bursts: a batch whose messages come otherwise than those before is thrown away and repeated.
- * The third time in a row the program, or a very fast candidate, is taken to make them come so: earlier
- * costs are forgotten, and from then on both kinds count.
+ * If that happens three times in a row the program has changed, or the candidate is so fast that a burst
+ * looks like single messages. Then earlier costs are forgotten, and from then on both kinds count.
  *
  * What is kept where, all of it by size: `tried`, by candidate, is what this trial has found so far;
  * `found`, by candidate, its last cost, which stays after the trial; `winner` is the outcome.
@@ -72,9 +75,9 @@
  * What bounds the loss. A candidate has at most three batches that count. One that is far worse than the
  * best has one, one that is clearly worse has two (FAR_WORSE, WORSE). But at the sender eager has three
  * unless bursts are long, since a lap of the ring that brings in new pages makes it seem ten times as slow
- * as it is; and a batch that is still faster than those before does not count as one of the three (by half; at
- * the sender by an eighth). A
- * candidate by which messages could not go in two batches has no more.
+ * as it is. A batch that costs at most half of the candidate's cost so far (at the sender 7/8) shows that it
+ * was still warming up, and does not count as one of the three. A candidate by which messages could not go in
+ * two batches has no more.
  *
  * The next trial comes after 128 times as many messages as this one took, and after 256, 512 and at last
  * 1,024 times while the outcome stays the same, at most 65,536; after 16 times as many if nothing was
@@ -242,7 +245,8 @@ void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wir
 /* Those candidates are the fastest, as was measured elsewhere: messages go by them until the first trial.
  * REGX_TUNE_UNTOLD: it is not known. What was told before no longer holds. */
 void regx_tune_tell(regx_autotune_t *tune, const uint8_t candidates[REGX_TRAFFICS]);
-/* The candidate by which the next message goes, unless it ends the batch and so begins another's. */
+/* The candidate by which the next message goes, unless that message ends the batch: then it goes by the next
+ * batch's. */
 uint8_t regx_tune_way(const regx_autotune_t *tune);
 /* A message is opened. It is to be left. exchange: this process has sent some that are not yet read. */
 regx_trial_t regx_tune_enter(regx_autotune_t *tune, bool exchange);
