@@ -71,7 +71,7 @@ static void note_stray(regx_eager_t *eager, regx_autotune_t *tune)
     }
 }
 
-/* Of those of which nothing was told. */
+/* Tells only what nothing was told of before. */
 static void tell_more(regx_autotune_t *tune, uint8_t single, uint8_t stream)
 {
     const uint8_t *told = tune->told;

@@ -139,8 +139,7 @@ typedef struct regx_check_offer {
 } regx_check_offer_t;
 
 #define REGX_CHECK_KEYS 2
-#define REGX_CHECK_OFFERS                                                                          \
-    4 /* of a range that are kept; a later one takes the place of the oldest */
+#define REGX_CHECK_OFFERS 4 /* of a range: a later one takes the place of the oldest */
 
 /* Only ranges.c looks into it, except at `access`. */
 typedef struct regx_check_range {

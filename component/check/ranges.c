@@ -14,11 +14,10 @@
 
 enum {
     HEADS = 1 << 12,
-    MESSAGE = 4096, /* bytes of a message that are looked at */
-    OFFER = 12,     /* bytes of an offer at least: an address and a key */
-    OFFERS = 16,    /* of what changed, that are judged for a range and a message */
-    LOOKS =
-        8, /* at what was offered: a peer mostly tells by the next message that it has written */
+    MESSAGE = 4096,  /* bytes of a message that are looked at */
+    OFFER = 12,      /* bytes of an offer at least: an address and a key */
+    OFFERS = 16,     /* of what changed, that are judged for a range and a message */
+    LOOKS = 8,       /* at an offer: the next message mostly tells that the peer has written */
     KEPT = 64 << 10, /* bytes at most that stay pinned */
     REMOTE = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
 };
