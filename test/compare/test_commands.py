@@ -183,6 +183,7 @@ def test_registrations_are_measured_by_each_backend(tmp_path: Path) -> None:
     assert run("registration", "--from", tmp_path / "output/results.csv").stdout == done.stdout
 
 
+@pytest.mark.alone  # valgrind runs one thread at a time: ranks that poll beside it would starve it
 def test_instructions_are_counted_without_noise(tmp_path: Path) -> None:
     """Of a peer, so that it does not depend on what regx is like at the moment, by two rows."""
     if not shutil.which("valgrind"):
