@@ -14,7 +14,8 @@ static mca_btl_base_descriptor_t *describe(regx_fragment_t *fragment, uint8_t or
     return &fragment->base;
 }
 
-/* Where in its cache line a header begins that `length` bytes of the convertor's follow. */
+/* Where in its cache line a header is to begin. `length` bytes of the convertor's follow it; they are to lie
+ * in their line as they do in the user's buffer. */
 static size_t skew_of(const opal_convertor_t *convertor, size_t header, size_t length)
 {
     void *data = NULL;

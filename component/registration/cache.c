@@ -115,8 +115,9 @@ static inline bool is_valid(const regx_cache_t *cache, const regx_record_t *reco
                                  : cache->monitor->valid(cache->monitor));
 }
 
-/* The query where it is two loads, or none. A child, in which the words may not be read, finds
- * empty places alone: region 0. */
+/* Asks the monitor, where that takes two loads, or where nothing has to be asked (then both words are the
+ * same one). A child may not read these words. It does not: its look-up cache is empty, so it finds no
+ * region but 0. */
 static inline bool is_told(const regx_cache_t *cache, uint32_t number)
 {
     return number != 0 && atomic_load_explicit(cache->told, memory_order_acquire) ==

@@ -4,8 +4,8 @@
  * the connections.
  *
  * Each connection has a queue. Those that have something queued take turns, one piece each, so that
- * a peer's short get does not wait for another peer's long ones. After each REGX_SHM_TURN bytes of a
- * copy the next one of its connection comes first, if that is shorter than what is left. A call of
+ * a peer's short get does not wait for another peer's long ones. After each REGX_SHM_TURN bytes a
+ * copy goes behind the others of its connection, if one of these is shorter than what is left of it. A call of
  * progress copies one piece, several that are short, or 2 MiB if the program looks seldom: frames are
  * taken in between.
  *

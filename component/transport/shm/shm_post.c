@@ -175,8 +175,8 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
     return status;
 }
 
-/* The same, if the range lies in the region that the key names, and the kernel lets this process copy from
- * and to the peer. What the kernel has answered is kept in the connection (peer.vm), under its lock. */
+/* As lock_attached, if the range lies in the region that the key names, and the kernel lets this process
+ * copy from and to the peer; else REGX_INVALID or REGX_DENIED, and it is not locked. What the kernel has answered is kept in the connection (peer.vm), under its lock. */
 static regx_status_t lock_for_copy(regx_shm_conn_t *conn, const regx_key_t *key, uint64_t offset,
                                    size_t length)
 {
