@@ -10,7 +10,7 @@
  */
 #include "rendezvous/send.h"
 
-regx_write_t *regx_write_new_locked(regx_rndv_t *rndv)
+static regx_write_t *new_locked(regx_rndv_t *rndv)
 {
     regx_write_t *write = regx_spares_take(&rndv->spares.writes);
 
@@ -21,7 +21,7 @@ regx_write_t *regx_write_new_locked(regx_rndv_t *rndv)
     return write;
 }
 
-regx_status_t regx_write_acquire(regx_rndv_t *rndv, regx_write_t *write)
+static regx_status_t acquire(regx_rndv_t *rndv, regx_write_t *write)
 {
     const regx_status_t status =
         regx_region_acquire(rndv->registry, (void *)(uintptr_t)write->put.local, write->put.length,
@@ -67,7 +67,7 @@ void regx_rndv_expect(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
         return;
     }
     regx_lock(&rndv->lock);
-    write = regx_write_new_locked(rndv);
+    write = new_locked(rndv);
     regx_unlock(&rndv->lock);
     if (write == NULL) {
         return;
@@ -84,13 +84,13 @@ void regx_early_register(regx_rndv_t *rndv)
 {
     regx_write_t *write = rndv->early.write;
 
-    if (write != NULL && !write->registered && regx_write_acquire(rndv, write) != REGX_OK) {
+    if (write != NULL && !write->registered && acquire(rndv, write) != REGX_OK) {
         /* The reason is counted when the CTS comes and the chunk is registered again. */
         regx_rndv_unexpect(rndv, NULL);
     }
 }
 
-regx_write_t *regx_early_take(regx_rndv_send_t *send)
+regx_write_t *regx_write_take_locked(regx_rndv_send_t *send)
 {
     regx_rndv_t *rndv = send->rndv;
     regx_write_t *write = rndv->early.write;
@@ -99,8 +99,34 @@ regx_write_t *regx_early_take(regx_rndv_send_t *send)
     if (write == NULL || rndv->early.peer != send->peer ||
         rndv->early.length != send->buffer.length || write->put.local != send->buffer.base ||
         !grant->chunk || grant->offset != 0) {
-        return NULL;
+        return new_locked(rndv);
     }
     rndv->early.write = NULL;
     return write;
+}
+
+regx_status_t regx_write_register(regx_rndv_t *rndv, regx_write_t *write)
+{
+    const regx_put_t *put = &write->put;
+
+    if (write->registered) { /* early, and perhaps less than was granted */
+        const regx_mr_t *mr = write->region.mr;
+
+        if (regx_within((uint64_t)((const char *)put->local - (const char *)mr->base), put->length,
+                        mr->length)) {
+            return REGX_OK;
+        }
+        regx_buffer_release(rndv, &write->region, false);
+    }
+    const regx_status_t status = acquire(rndv, write);
+    if (status == REGX_OK) {
+        return REGX_OK;
+    }
+    regx_buffer_refused(rndv, REGX_SENDER, status, &write->region, put->local, put->length);
+    if (status == REGX_NO_MEMORY && !write->region.over_share &&
+        put->length > rndv->config.chunk_size) {
+        atomic_store(&rndv->whole_refused, true);
+    }
+    /* Not REGX_DENIED: that means the peer's memory, for good. Here one local chunk failed. */
+    return status == REGX_DENIED ? REGX_FAILED : REGX_NO_MEMORY;
 }

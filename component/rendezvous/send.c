@@ -21,43 +21,28 @@ static void go_on_and_unlock(regx_rndv_send_t *send);
 
 /* ---- a send is opened ---- */
 
-static regx_rndv_send_t *send_new(regx_rndv_t *rndv)
-{
-    regx_lock(&rndv->lock);
-    regx_rndv_send_t *send = regx_spares_take(&rndv->spares.sends);
-    regx_unlock(&rndv->lock);
-    if (send == NULL && (send = malloc(sizeof(*send))) == NULL) {
-        return NULL;
-    }
-    memset(send, 0, offsetof(regx_rndv_send_t, queue.grants));
-    return send;
-}
-
-/* Takes apart the CTS that a peer sent. false: malformed, or no strategy has its path. */
-static bool read_cts(const regx_rndv_t *rndv, const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
-{
-    const unsigned path = bytes[offsetof(regx_cts_t, path)];
-
-    return path < REGX_PATH_COUNT && rndv->paths[path] != NULL &&
-           regx_cts_unpack(bytes, rndv->paths[path]->protocol->grants, cts);
-}
-
 void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, size_t length,
                          const uint8_t bytes[REGX_CTS_SIZE], regx_rndv_send_done_t done,
                          void *context)
 {
+    const unsigned path = bytes[offsetof(regx_cts_t, path)];
+    const regx_strategy_t *strategy = path < REGX_PATH_COUNT ? rndv->paths[path] : NULL;
     regx_cts_t cts;
 
-    if (!read_cts(rndv, bytes, &cts) || cts.length != length || length == 0) {
+    if (strategy == NULL || !regx_cts_unpack(bytes, strategy->protocol->grants, &cts) ||
+        cts.length != length || length == 0) {
         regx_count_malformed(rndv->counters);
         done(context, REGX_INVALID);
         return;
     }
-    regx_rndv_send_t *send = send_new(rndv);
-    if (send == NULL) {
+    regx_lock(&rndv->lock);
+    regx_rndv_send_t *send = regx_spares_take(&rndv->spares.sends);
+    regx_unlock(&rndv->lock);
+    if (send == NULL && (send = malloc(sizeof(*send))) == NULL) {
         done(context, REGX_NO_MEMORY);
         return;
     }
+    memset(send, 0, offsetof(regx_rndv_send_t, queue.grants));
     send->rndv = rndv;
     send->outbox = (regx_outbox_t){.room = REGX_SEND_MESSAGES, .messages = send->messages};
     send->peer = peer;
@@ -66,8 +51,8 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     send->owner.done = done;
     send->owner.context = context;
     send->recv = cts.recv;
-    send->path = (regx_path_t)cts.path;
-    send->protocol = rndv->paths[cts.path]->protocol;
+    send->path = (regx_path_t)path;
+    send->protocol = strategy->protocol;
     send->why = (regx_why_t)cts.why;
     send->buffer.suspect = (cts.bits & REGX_CTS_SUSPECT) != 0;
     send->verify = (cts.bits & REGX_CTS_VERIFY) != 0 || rndv->config.verify;
@@ -98,92 +83,67 @@ void regx_send_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
     regx_lock(&rndv->lock);
     regx_rndv_send_t *send = regx_handle_table_find(&rndv->sends, control->to);
     regx_step_t step = {.stage = REGX_STAGE_NONE, .news = true, .send = send};
-    const bool takes = send != NULL && send->peer->id == sender &&
-                       send->protocol->send_control_locked(send, control, &step);
-    if (takes && step.stage == REGX_STAGE_NONE) {
-        go_on_and_unlock(send);
-        return;
-    }
-    regx_unlock(&rndv->lock);
-    if (takes) {
-        do_stages(rndv, step);
-    } else {
+    if (send == NULL || send->peer->id != sender ||
+        !send->protocol->send_control_locked(send, control, &step)) {
+        regx_unlock(&rndv->lock);
         regx_count_malformed(rndv->counters);
+    } else if (step.stage == REGX_STAGE_NONE) {
+        go_on_and_unlock(send);
+    } else {
+        regx_unlock(&rndv->lock);
+        do_stages(rndv, step);
     }
 }
 
 /* ---- the next stage is chosen ---- */
 
-/* Whether a write has to wait: enough bytes are under way to the peer, in at least two writes (with one the wire
- * would be idle between them), or another send waited first. */
-static bool must_wait_locked(regx_rndv_send_t *send)
-{
-    const regx_peer_t *peer = send->peer;
-    const size_t max = peer->conn->transport->put_inflight_max;
-
-    if (max == 0 || peer->writes == 0 || !regx_send_first_grant(send)->chunk) {
-        return false;
-    }
-    return (peer->writes >= 2 && peer->writing >= max) ||
-           (peer->waiting > 0 && send->limit != REGX_LIMIT_ITS_TURN);
-}
-
-/* The send has to wait. If progress is trying those that wait, one by one, a send that begins to wait
- * now goes to the end of that round: in `stalled` it would come before those of the round that have to
- * wait again. */
-static void wait_for_peer_locked(regx_rndv_send_t *send)
-{
-    regx_link_t *round = &send->rndv->send_lists.round;
-    const bool begins = send->limit != REGX_LIMIT_ITS_TURN;
-
-    regx_list_set(begins && !regx_list_empty(round) ? round : &send->rndv->send_lists.stalled,
-                  &send->link, true);
-    send->limit = REGX_LIMIT_WAITS;
-    send->peer->waiting++;
-}
-
-/* Before the next stage is chosen: whether the send has to wait for its peer's writes is decided anew.
- * A send that waited and is in no list is one that progress has taken out to try it: it is its turn. */
-static void stop_waiting_locked(regx_rndv_send_t *send)
-{
-    const bool waits = send->limit == REGX_LIMIT_WAITS;
-
-    assert(send->peer->waiting >= waits);
-    send->peer->waiting -= waits;
-    send->limit =
-        waits && !regx_list_has(&send->link) ? REGX_LIMIT_ITS_TURN : REGX_LIMIT_NOT_WAITING;
-}
-
 /* Chooses to write the put that is held, or the next grant, if there is one. REGX_AGAIN: there is, but
- * no memory or no room for it. */
+ * no memory or no room for it, or others go first. */
 static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
+    regx_peer_t *peer = send->peer;
     regx_write_t *write = send->held;
 
     if (write == NULL) {
         if (send->queue.count == 0) {
             return REGX_OK;
         }
-        if (must_wait_locked(send)) {
-            wait_for_peer_locked(send);
+        const size_t max = peer->conn->transport->put_inflight_max;
+        /* It has to wait if enough bytes are under way to the peer, in at least two writes (with one the
+         * wire would be idle between them), or if another send waited first. */
+        if (max > 0 && peer->writes > 0 && regx_send_first_grant(send)->chunk &&
+            ((peer->writes >= 2 && peer->writing >= max) ||
+             (peer->waiting > 0 && send->limit != REGX_LIMIT_ITS_TURN))) {
+            regx_link_t *list = &send->rndv->send_lists.stalled;
+            regx_link_t *round = &send->rndv->send_lists.round;
+
+            /* If progress is trying those that wait, one by one, a send that begins to wait now goes to
+             * the end of that round: in `stalled` it would come before those of the round that have to
+             * wait again. */
+            if (send->limit != REGX_LIMIT_ITS_TURN && !regx_list_empty(round)) {
+                list = round;
+            }
+            regx_list_set(list, &send->link, true);
+            send->limit = REGX_LIMIT_WAITS;
+            peer->waiting++;
             return REGX_AGAIN;
         }
-        write = regx_early_take(send);
-        if (write == NULL && (write = regx_write_new_locked(send->rndv)) == NULL) {
+        write = regx_write_take_locked(send);
+        if (write == NULL) {
             return REGX_AGAIN;
         }
         write->send = send;
         write->grant = *regx_send_first_grant(send);
         regx_send_drop_grant(send);
         write->put.length = write->grant.length;
-        write->put.done = NULL; /* fill_put is still to be called */
+        write->put.done = NULL; /* it is not prepared */
         write->copy = NULL;
         write->suspect = send->buffer.suspect;
         write->restarts = send->agreement.restarts;
         send->in_flight++;
         if (write->grant.chunk) {
-            send->peer->writing += write->grant.length;
-            send->peer->writes++;
+            peer->writing += write->grant.length;
+            peer->writes++;
         }
     }
     send->held = NULL;
@@ -192,17 +152,7 @@ static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step
     return REGX_OK;
 }
 
-static void count_message(const regx_rndv_send_t *send)
-{
-    regx_flow_t *flow = send->rndv->config.flow;
-    const uint64_t length = send->buffer.length, in_slots = regx_min(send->bytes.slots, length);
-    const regx_path_t path = in_slots == length ? REGX_PATH_bounce : send->path;
-
-    regx_count_part(flow, path, send->why, length, 1, length - in_slots);
-    regx_count_part(flow, REGX_PATH_bounce, send->why, length, 0, in_slots);
-}
-
-/* The record is free from here on; the caller calls `done`. */
+/* Counts the message, unless it failed. The record is free from here on; the caller calls `done`. */
 static void finish_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
     regx_rndv_t *rndv = send->rndv;
@@ -216,71 +166,43 @@ static void finish_locked(regx_rndv_send_t *send, regx_step_t *step)
     regx_list_remove(&send->link);
     regx_drain_let_go(rndv->registry->drain, send->drain);
     if (send->status == REGX_OK) {
-        count_message(send);
+        regx_flow_t *flow = rndv->config.flow;
+        const uint64_t length = send->buffer.length, in_slots = regx_min(send->bytes.slots, length);
+        const regx_path_t path = in_slots == length ? REGX_PATH_bounce : send->path;
+
+        regx_count_part(flow, path, send->why, length, 1, length - in_slots);
+        regx_count_part(flow, REGX_PATH_bounce, send->why, length, 0, in_slots);
     }
     regx_spares_give(&rndv->spares.sends, send);
-}
-
-/* READY, if it is due, and what found no room before. A send that has failed does so, too: chunks of it may be
- * advertised by RKEYs that still wait for room, and it ends only when the peer has answered these. */
-static regx_status_t send_messages_locked(regx_rndv_send_t *send)
-{
-    if (send->intro == REGX_INTRO_READY_DUE) {
-        const regx_control_t ready = regx_send_message(send, REGX_CONTROL_READY);
-
-        send->intro = REGX_INTRO_DONE;
-        regx_send_post_locked(send, &ready);
-    }
-    return regx_control_flush(send->peer->conn, &send->outbox);
-}
-
-/* The send has failed: what it has is given up, one by one. false: nothing is left. */
-static bool drop_locked(regx_rndv_send_t *send, regx_step_t *step)
-{
-    send->queue.count = 0;
-    if (send->held == NULL) {
-        return send->protocol->send_drop_locked != NULL &&
-               send->protocol->send_drop_locked(send, step);
-    }
-    step->stage = REGX_STAGE_WRITTEN;
-    step->status = REGX_NO_MEMORY;
-    step->write = send->held;
-    send->held = NULL;
-    return true;
-}
-
-/* There is nothing to be done now. stalled: progress is to try again. */
-static void park_locked(regx_rndv_send_t *send, bool stalled)
-{
-    regx_rndv_t *rndv = send->rndv;
-
-    send->busy = false;
-    regx_list_set(&rndv->send_lists.stalled, &send->link, stalled);
-    if (stalled &&
-        send->limit != REGX_LIMIT_WAITS) { /* else the end of a write lets it try again */
-        atomic_store_explicit(&rndv->work.retry_sends, true, memory_order_relaxed);
-    }
-}
-
-static bool has_ended(const regx_rndv_send_t *send)
-{
-    const uint64_t all = send->buffer.length + send->agreement.rewound;
-    const bool agreed = send->agreement.state == REGX_AGREEMENT_NOT_NEEDED ||
-                        send->agreement.state == REGX_AGREEMENT_REACHED;
-
-    assert(send->bytes.sent <= all);
-    return send->in_flight == 0 && (send->status != REGX_OK || (send->bytes.sent == all && agreed));
 }
 
 /* Chooses the next stage of a send on which this thread works from now on, or was working. `status`:
  * REGX_OK; or why it cannot go on now. */
 static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx_step_t *step)
 {
+    regx_rndv_t *rndv = send->rndv;
+    const bool waits = send->limit == REGX_LIMIT_WAITS;
+
     *step = (regx_step_t){.stage = REGX_STAGE_NONE, .send = send};
     send->busy = true;
-    stop_waiting_locked(send);
+    /* Whether it has to wait for its peer's writes is decided anew. One that waited and is in no list is
+     * one that progress has taken out to try it: it is its turn. */
+    assert(send->peer->waiting >= waits);
+    send->peer->waiting -= waits;
+    send->limit =
+        waits && !regx_list_has(&send->link) ? REGX_LIMIT_ITS_TURN : REGX_LIMIT_NOT_WAITING;
+
+    /* READY, if it is due, and what found no room before. A send that has failed does so, too: chunks of it
+     * may be advertised by RKEYs that still wait for room, and it ends only when the peer has answered
+     * these. */
     if (status == REGX_OK && send->status != REGX_UNREACHABLE) {
-        status = send_messages_locked(send);
+        if (send->intro == REGX_INTRO_READY_DUE) {
+            const regx_control_t ready = regx_send_message(send, REGX_CONTROL_READY);
+
+            send->intro = REGX_INTRO_DONE;
+            regx_send_post_locked(send, &ready);
+        }
+        status = regx_control_flush(send->peer->conn, &send->outbox);
     }
     if (status == REGX_OK && send->status == REGX_OK) {
         status = next_write_locked(send, step);
@@ -292,14 +214,39 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
             return;
         }
     }
+
+    /* If it has failed, what it has is given up, one by one. */
     if (status == REGX_UNREACHABLE) {
         regx_send_fail_locked(send, status);
     }
-    if (send->status != REGX_OK && drop_locked(send, step)) {
-        return;
+    if (send->status != REGX_OK) {
+        send->queue.count = 0;
+        if (send->held != NULL) {
+            step->stage = REGX_STAGE_WRITTEN;
+            step->status = REGX_NO_MEMORY;
+            step->write = send->held;
+            send->held = NULL;
+            return;
+        }
+        if (send->protocol->send_drop_locked != NULL &&
+            send->protocol->send_drop_locked(send, step)) {
+            return;
+        }
     }
-    park_locked(send, status == REGX_AGAIN);
-    if (has_ended(send)) {
+
+    /* There is nothing to be done now. REGX_AGAIN: progress is to try again. */
+    send->busy = false;
+    regx_list_set(&rndv->send_lists.stalled, &send->link, status == REGX_AGAIN);
+    if (status == REGX_AGAIN &&
+        send->limit != REGX_LIMIT_WAITS) { /* else the end of a write lets it try again */
+        atomic_store_explicit(&rndv->work.retry_sends, true, memory_order_relaxed);
+    }
+    const uint64_t all = send->buffer.length + send->agreement.rewound;
+    const bool agreed = send->agreement.state == REGX_AGREEMENT_NOT_NEEDED ||
+                        send->agreement.state == REGX_AGREEMENT_REACHED;
+
+    assert(send->bytes.sent <= all);
+    if (send->in_flight == 0 && (send->status != REGX_OK || (send->bytes.sent == all && agreed))) {
         finish_locked(send, step);
     }
 }
@@ -339,40 +286,15 @@ static void go_on_and_unlock(regx_rndv_send_t *send)
 
 /* ---- a grant is written ---- */
 
-/* Gives up what a put had of local memory. */
-static void release_local(regx_write_t *write, regx_status_t status)
+void regx_send_nack_locked(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint8_t bits)
 {
-    if (write->registered) {
-        regx_buffer_release(write->send->rndv, &write->region, status == REGX_FAILED);
-    }
-    free(write->copy);
-}
+    regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
 
-static regx_status_t prepare_chunk(regx_write_t *write)
-{
-    regx_rndv_t *rndv = write->send->rndv;
-    const regx_put_t *put = &write->put;
-
-    if (write->registered) { /* early, and perhaps less than was granted */
-        const regx_mr_t *mr = write->region.mr;
-
-        if (regx_within((uint64_t)((const char *)put->local - (const char *)mr->base), put->length,
-                        mr->length)) {
-            return REGX_OK;
-        }
-        regx_buffer_release(rndv, &write->region, false);
-    }
-    const regx_status_t status = regx_write_acquire(rndv, write);
-    if (status == REGX_OK) {
-        return REGX_OK;
-    }
-    regx_buffer_refused(rndv, REGX_SENDER, status, &write->region, put->local, put->length);
-    if (status == REGX_NO_MEMORY && !write->region.over_share &&
-        put->length > rndv->config.chunk_size) {
-        atomic_store(&rndv->whole_refused, true);
-    }
-    /* Not REGX_DENIED: that means the peer's memory, for good. Here one local chunk failed. */
-    return status == REGX_DENIED ? REGX_FAILED : REGX_NO_MEMORY;
+    nack.offset = offset;
+    nack.length = length;
+    nack.bits = bits;
+    send->bytes.granted -= length;
+    regx_send_post_locked(send, &nack);
 }
 
 /* Makes the copy by which a suspect slot's bytes go. Without memory for it they go straight from where they
@@ -395,69 +317,102 @@ static bool copy_suspect(regx_write_t *write)
     return whole;
 }
 
-/* A slot is written straight from where its bytes are registered already, if they are: that spares
- * the transport's own copies. Nothing is registered for it. REGX_FAILED: some of its bytes are not
- * there, and the send ends. */
-static regx_status_t prepare_slot(regx_write_t *write)
+/* The transport has ended a put that it had answered by REGX_PENDING. */
+static void put_completed(regx_put_t *put, regx_status_t status)
 {
-    regx_rndv_t *rndv = write->send->rndv;
+    regx_write_t *write = put->context;
+    const regx_step_t step = {.stage = REGX_STAGE_WRITTEN,
+                              .news = true,
+                              .status = status,
+                              .send = write->send,
+                              .write = write};
+
+    do_stages(write->send->rndv, step);
+}
+
+regx_status_t regx_stage_write(regx_rndv_t *rndv, regx_step_t *step)
+{
+    regx_write_t *write = step->write;
+    regx_rndv_send_t *send = step->send;
+    regx_conn_t *conn = send->peer->conn;
+    const regx_grant_t *grant = &write->grant;
+    const bool chunk = grant->chunk;
     regx_put_t *put = &write->put;
+    regx_status_t status = REGX_OK;
 
-    if (write->suspect && !copy_suspect(write)) {
-        write->send->buffer.gone = true;
-        return REGX_FAILED;
+    if (put->done == NULL) { /* else it is prepared, and found no room before */
+        /* Field by field, since clearing the rest would cost as much as all of this. */
+        put->local = send->buffer.base + grant->offset;
+        put->target = chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL;
+        put->offset = grant->target_offset;
+        put->key = grant->key;
+        put->done = put_completed;
+        put->context = write;
+        if (chunk) {
+            status = regx_write_register(rndv, write);
+        } else if (write->suspect && !copy_suspect(write)) {
+            send->buffer.gone = true;
+            status = REGX_FAILED; /* and the send ends */
+        } else {
+            /* Straight from where its bytes are registered already, if they are: that spares the
+             * transport's own copies. Nothing is registered for a slot. */
+            write->registered = rndv->registry->transport->registers &&
+                                regx_region_acquire_kept(rndv->registry, put->local, put->length,
+                                                         REGX_ACCESS_LOCAL, &write->region);
+        }
+        put->region = write->registered ? write->region.mr : NULL;
+        const bool introduced = send->intro == REGX_INTRO_DONE;
+        send->intro = REGX_INTRO_DONE; /* by this notice, or by the NACK in its place */
+        if (status == REGX_OK) {
+            regx_control_t notice =
+                regx_send_message(send, chunk ? REGX_CONTROL_ATP_CHUNK : REGX_CONTROL_ATP_SLOT);
+
+            notice.slot = chunk ? 0 : (uint32_t)grant->target_offset;
+            notice.offset = grant->offset;
+            notice.length = grant->length;
+            if (send->verify) {
+                notice.bits = REGX_CONTROL_CHECKSUM;
+                notice.checksum = regx_buffer_checksum(put->local, put->length);
+            }
+            put->tag = REGX_TAG_CONTROL;
+            put->notice_length = (uint8_t)regx_control_pack(&notice, put->notice);
+            put->immediate =
+                introduced && !grant->part ? regx_immediate_pack(&notice, send->chunk_size) : 0;
+        }
     }
-    write->registered = rndv->registry->transport->registers &&
-                        regx_region_acquire_kept(rndv->registry, put->local, put->length,
-                                                 REGX_ACCESS_LOCAL, &write->region);
-    return REGX_OK;
+    if (status == REGX_OK) {
+        status = conn->transport->ops->put(conn, put);
+    }
+    if (status != REGX_PENDING && status != REGX_AGAIN) { /* it has ended, or is not made */
+        step->status = status;
+        return regx_stage_written(rndv, step);
+    }
+    regx_lock(&rndv->lock);
+    if (status == REGX_AGAIN) {
+        send->held = write;
+        return REGX_AGAIN;
+    }
+    return REGX_OK; /* it is put_completed's, perhaps freed already */
 }
 
-void regx_send_nack_locked(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint8_t bits)
+/* A chunk that failed can still go by slots; if a slot fails, so does the send. */
+regx_status_t regx_stage_written(regx_rndv_t *rndv, regx_step_t *step)
 {
-    regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
-
-    nack.offset = offset;
-    nack.length = length;
-    nack.bits = bits;
-    send->bytes.granted -= length;
-    regx_send_post_locked(send, &nack);
-}
-
-/* A chunk that could not be written is NACKed, together with those of its parts that are still
- * queued. The receiver then grants slots for it or, of a transfer that may be revoked, grants it anew. */
-static void give_back_locked(const regx_write_t *write, regx_status_t status)
-{
-    regx_rndv_send_t *send = write->send;
-    const uint64_t offset = write->grant.offset;
-    uint64_t length = write->put.length;
-
-    while (write->grant.part && send->queue.count > 0 && regx_send_first_grant(send)->part) {
-        length += regx_send_first_grant(send)->length; /* the rest of the chunk */
-        regx_send_drop_grant(send);
-    }
-    regx_send_nack_locked(send, offset, length,
-                          status == REGX_DENIED   ? REGX_CONTROL_PERMANENT
-                          : status == REGX_FAILED ? REGX_CONTROL_FAILED
-                                                  : 0);
-    send->buffer.suspect |= status == REGX_FAILED;
-    if (status != REGX_FAILED || send->agreement.state == REGX_AGREEMENT_NOT_NEEDED) {
-        send->why = REGX_WHY_sender;
-    }
-}
-
-/* Records the result of a put. A chunk that failed can still go by slots; if a slot fails, so does the
- * send. */
-static void ended_locked(regx_write_t *write, regx_status_t status)
-{
-    regx_rndv_send_t *send = write->send;
-    regx_rndv_t *rndv = send->rndv;
+    const regx_status_t status = step->status;
+    regx_write_t *write = step->write;
+    regx_rndv_send_t *send = step->send;
     regx_peer_t *peer = send->peer;
     const bool chunk = write->grant.chunk;
-    /* old: the write was granted before the last RESUME. The receiver sends that when all is acknowledged, so
-     * it believes that these bytes have arrived: a failure cannot be mended any more. */
-    const bool old = write->restarts != send->agreement.restarts;
 
+    if (write->registered) {
+        regx_buffer_release(rndv, &write->region, status == REGX_FAILED);
+    }
+    free(write->copy);
+    regx_lock(&rndv->lock);
+    if (step->news && write->grant.part && status != REGX_OK) {
+        /* It was under way, and so may be the parts behind it: no NACK can speak of it alone any more. */
+        regx_send_fail_locked(send, status);
+    }
     assert(send->in_flight > 0);
     send->in_flight--;
     if (chunk) {
@@ -468,103 +423,37 @@ static void ended_locked(regx_write_t *write, regx_status_t status)
             atomic_store_explicit(&rndv->work.retry_sends, true, memory_order_relaxed);
         }
     }
+    /* old: the write was granted before the last RESUME. The receiver sends that when all is acknowledged, so
+     * it believes that these bytes have arrived: a failure cannot be mended any more. */
+    const bool old = write->restarts != send->agreement.restarts;
     if (status == REGX_OK) {
         send->bytes.sent += write->put.length;
         regx_count(rndv->counters, &rndv->counters->puts, 1);
         send->bytes.slots += chunk || old ? 0 : write->put.length;
     } else if (chunk && !old && status != REGX_UNREACHABLE) {
-        give_back_locked(write, status);
+        /* It is NACKed, together with those of its parts that are still queued. The receiver then grants
+         * slots for it or, of a transfer that may be revoked, grants it anew. */
+        uint64_t length = write->put.length;
+        uint8_t bits = 0;
+
+        while (write->grant.part && send->queue.count > 0 && regx_send_first_grant(send)->part) {
+            length += regx_send_first_grant(send)->length;
+            regx_send_drop_grant(send);
+        }
+        if (status == REGX_DENIED) {
+            bits = REGX_CONTROL_PERMANENT;
+        } else if (status == REGX_FAILED) {
+            bits = REGX_CONTROL_FAILED;
+            send->buffer.suspect = true;
+        }
+        regx_send_nack_locked(send, write->grant.offset, length, bits);
+        if (status != REGX_FAILED || send->agreement.state == REGX_AGREEMENT_NOT_NEEDED) {
+            send->why = REGX_WHY_sender;
+        }
     } else {
         regx_send_fail_locked(send, status);
     }
     regx_spares_give(&rndv->spares.writes, write);
-}
-
-/* The transport has ended a put that it had answered by REGX_PENDING. */
-static void put_completed(regx_put_t *put, regx_status_t status)
-{
-    regx_write_t *write = put->context;
-    regx_rndv_send_t *send = write->send;
-
-    do_stages(send->rndv, (regx_step_t){.stage = REGX_STAGE_WRITTEN,
-                                        .news = true,
-                                        .status = status,
-                                        .send = send,
-                                        .write = write});
-}
-
-/* Fills the put: field by field, since clearing the rest would cost as much as all of this. */
-static regx_status_t fill_put(regx_write_t *write)
-{
-    const regx_grant_t *grant = &write->grant;
-    const bool chunk = grant->chunk;
-    regx_rndv_send_t *send = write->send;
-    regx_put_t *put = &write->put;
-
-    put->local = send->buffer.base + grant->offset;
-    put->target = chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL;
-    put->offset = grant->target_offset;
-    put->key = grant->key;
-    put->done = put_completed;
-    put->context = write;
-    const regx_status_t status = chunk ? prepare_chunk(write) : prepare_slot(write);
-    put->region = write->registered ? write->region.mr : NULL;
-    const bool introduced = send->intro == REGX_INTRO_DONE;
-    send->intro = REGX_INTRO_DONE; /* by this notice, or by the NACK in its place */
-    if (status != REGX_OK) {
-        return status;
-    }
-    regx_control_t notice =
-        regx_send_message(send, chunk ? REGX_CONTROL_ATP_CHUNK : REGX_CONTROL_ATP_SLOT);
-    notice.slot = chunk ? 0 : (uint32_t)grant->target_offset;
-    notice.offset = grant->offset;
-    notice.length = grant->length;
-    if (send->verify) {
-        notice.bits = REGX_CONTROL_CHECKSUM;
-        notice.checksum = regx_buffer_checksum(put->local, put->length);
-    }
-    put->tag = REGX_TAG_CONTROL;
-    put->notice_length = (uint8_t)regx_control_pack(&notice, put->notice);
-    put->immediate =
-        introduced && !grant->part ? regx_immediate_pack(&notice, send->chunk_size) : 0;
-    return REGX_OK;
-}
-
-regx_status_t regx_stage_write(regx_rndv_t *rndv, regx_step_t *step)
-{
-    regx_write_t *write = step->write;
-    regx_rndv_send_t *send = step->send;
-    regx_conn_t *conn = send->peer->conn;
-    regx_status_t status = write->put.done != NULL ? REGX_OK : fill_put(write);
-
-    if (status == REGX_OK) {
-        status = conn->transport->ops->put(conn, &write->put);
-    }
-    if (status != REGX_AGAIN && status != REGX_PENDING) {
-        release_local(write, status);
-    }
-    regx_lock(&rndv->lock);
-    if (status == REGX_AGAIN) {
-        send->held = write;
-        return REGX_AGAIN;
-    }
-    if (status != REGX_PENDING) { /* else it is put_completed's, perhaps freed already */
-        ended_locked(write, status);
-    }
-    return REGX_OK;
-}
-
-regx_status_t regx_stage_written(regx_rndv_t *rndv, regx_step_t *step)
-{
-    regx_write_t *write = step->write;
-
-    release_local(write, step->status);
-    regx_lock(&rndv->lock);
-    if (write->grant.part && step->status != REGX_OK) {
-        /* The parts behind it may be under way: no NACK can speak of it alone any more. */
-        regx_send_fail_locked(step->send, step->status);
-    }
-    ended_locked(write, step->status);
     return REGX_OK;
 }
 

@@ -201,7 +201,7 @@ static inline void regx_send_drop_grant(regx_rndv_send_t *send)
 
 /* One put of one grant, or of a part of it. */
 struct regx_write {
-    regx_put_t put; /* `done` is NULL until it is filled in */
+    regx_put_t put; /* `done` is NULL until it is prepared */
     regx_rndv_send_t *send;
     regx_grant_t grant;
     regx_region_t region; /* of local memory, if `registered` */
@@ -213,16 +213,15 @@ struct regx_write {
 
 /* ---- early.c ---- */
 
-/* NULL: no memory. */
-regx_write_t *regx_write_new_locked(regx_rndv_t *rndv);
-/* Registers what the put is of. */
-regx_status_t regx_write_acquire(regx_rndv_t *rndv, regx_write_t *write);
 /* An RTS goes to that peer, and its CTS is awaited. Meanwhile progress registers what the CTS will
  * probably grant: the first chunk. */
 void regx_rndv_expect(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length);
 /* Registers it, unless that was done. */
 void regx_early_register(regx_rndv_t *rndv);
-/* What was registered early for the send's next grant; NULL: nothing. */
-regx_write_t *regx_early_take(regx_rndv_send_t *send);
+/* For the send's next grant: what was registered early for it, or else a new record. NULL: no memory. */
+regx_write_t *regx_write_take_locked(regx_rndv_send_t *send);
+/* Registers what the put of a chunk is of, unless that was done early. REGX_FAILED: it is not there;
+ * REGX_NO_MEMORY: it cannot be registered otherwise. */
+regx_status_t regx_write_register(regx_rndv_t *rndv, regx_write_t *write);
 
 #endif
