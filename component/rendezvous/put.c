@@ -47,16 +47,18 @@ static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *re
     }
 }
 
-/* Gives the chunk a landing that the peer may write, as regx_recv_register. Chunks of the path remap
- * end at the end of a page, but the last, so that only the first and the last bytes of the message
- * share a page with anything else. */
-static regx_status_t register_landing(regx_rndv_t *rndv, const regx_rndv_recv_t *recv,
-                                      regx_chunk_t *chunk)
+/* As regx_recv_register; by the path remap the chunk gets a landing that the peer may write. Chunks of
+ * that path end at the end of a page, but the last, so that only the first and the last bytes of the
+ * message share a page with anything else. */
+static regx_status_t register_chunk(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk)
 {
     regx_transport_t *transport = rndv->registry->transport;
     const char *to = recv->buffer.base + chunk->offset;
-    regx_landing_t *landing = regx_landing_get(&rndv->landings, to, chunk->length);
 
+    if (recv->path != REGX_PATH_remap) {
+        return regx_recv_register(rndv, recv, chunk, REGX_ACCESS_REMOTE_WRITE);
+    }
+    regx_landing_t *landing = regx_landing_get(&rndv->landings, to, chunk->length);
     if (landing == NULL) {
         regx_fall_back(rndv, "remap: all landing pages are in use");
         return REGX_NO_MEMORY;
@@ -74,13 +76,6 @@ static regx_status_t register_landing(regx_rndv_t *rndv, const regx_rndv_recv_t 
     chunk->start = (uint64_t)(at - (char *)landing->mr.base);
     chunk->written = 0;
     return REGX_OK;
-}
-
-static regx_status_t register_chunk(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk)
-{
-    return recv->path == REGX_PATH_remap
-               ? register_landing(rndv, recv, chunk)
-               : regx_recv_register(rndv, recv, chunk, REGX_ACCESS_REMOTE_WRITE);
 }
 
 /* The chunk was written, or not, or is taken back. failed: perhaps its memory is gone. */
@@ -105,8 +100,48 @@ static void release_chunk(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, regx_
     regx_landing_put(&rndv->landings, chunk->landing);
 }
 
-static void grant_by_cts(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
+static bool put_grant_first(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
+    const uint64_t whole = recv->buffer.length;
+    const unsigned access = REGX_ACCESS_REMOTE_WRITE;
+    regx_chunk_t *chunk = &recv->chunks[0];
+    bool registered = false;
+
+    if (recv->path == REGX_PATH_remap) {
+        const char *refusal = regx_landings_refusal(&rndv->landings, recv->buffer.base, whole);
+
+        if (refusal != NULL) {
+            regx_fall_back(rndv, refusal);
+            return false;
+        }
+    } else if (rndv->config.grant != REGX_GRANT_FINAL) {
+        regx_revoke_recv_open(rndv, recv);
+    }
+    chunk->offset = 0;
+    chunk->written = 0;
+    /* A buffer that is known is granted whole, if it can be registered whole. */
+    if (rndv->config.strategy->grants_known_whole && recv->path == REGX_PATH_pipeline &&
+        whole > rndv->config.chunk_size &&
+        whole <= rndv->config.chunk_size * rndv->config.chunk_depth &&
+        is_known(rndv, recv->buffer.base, whole, access)) {
+        chunk->length = whole;
+        const regx_status_t status =
+            regx_region_acquire(rndv->registry, recv->buffer.base, whole, access, &chunk->region);
+        registered = status == REGX_OK;
+        if (registered) {
+            regx_recv_set_start(recv, chunk);
+            /* Parts cannot be NACKed one by one, which a revocable transfer needs. */
+            recv->cts.bits = regx_recv_ends_by_arrived(recv) ? 0 : REGX_CTS_SPLITTABLE;
+        } else if (status == REGX_NO_MEMORY && !chunk->region.over_share) {
+            atomic_store(&rndv->whole_refused, true);
+        }
+    }
+    if (!registered) {
+        chunk->length = chunk_length(rndv, recv);
+        if (register_chunk(rndv, recv, chunk) != REGX_OK) {
+            return false;
+        }
+    }
     chunk->state = REGX_CHUNK_GRANTED;
     recv->granted = chunk->length;
     recv->cts.count = 1;
@@ -114,58 +149,6 @@ static void grant_by_cts(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
     recv->cts.chunk_start = chunk->start;
     recv->cts.key = chunk->region.mr->key;
     recv->chunks_out++;
-}
-
-/* Makes the chunk the whole buffer, registered. false: the buffer is not known, or cannot be. */
-static bool take_known_whole(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, regx_chunk_t *chunk)
-{
-    const uint64_t whole = recv->buffer.length;
-    const unsigned access = REGX_ACCESS_REMOTE_WRITE;
-
-    if (!rndv->config.strategy->grants_known_whole || recv->path != REGX_PATH_pipeline ||
-        whole <= rndv->config.chunk_size ||
-        whole > rndv->config.chunk_size * rndv->config.chunk_depth ||
-        !is_known(rndv, recv->buffer.base, whole, access)) {
-        return false;
-    }
-    const regx_status_t status =
-        regx_region_acquire(rndv->registry, recv->buffer.base, whole, access, &chunk->region);
-    if (status == REGX_NO_MEMORY && !chunk->region.over_share) {
-        atomic_store(&rndv->whole_refused, true);
-    }
-    chunk->length = whole;
-    if (status == REGX_OK) {
-        regx_recv_set_start(recv, chunk);
-    }
-    return status == REGX_OK;
-}
-
-static bool put_grant_first(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    regx_chunk_t *chunk = &recv->chunks[0];
-    const char *refusal =
-        recv->path == REGX_PATH_remap
-            ? regx_landings_refusal(&rndv->landings, recv->buffer.base, recv->buffer.length)
-            : NULL;
-
-    if (refusal != NULL) {
-        regx_fall_back(rndv, refusal);
-        return false;
-    }
-    chunk->offset = chunk->written = 0;
-    if (rndv->config.grant != REGX_GRANT_FINAL && recv->path != REGX_PATH_remap) {
-        regx_revoke_recv_open(rndv, recv);
-    }
-    if (take_known_whole(rndv, recv, chunk)) {
-        /* Parts cannot be NACKed one by one, which a revocable transfer needs. */
-        recv->cts.bits = regx_recv_ends_by_arrived(recv) ? 0 : REGX_CTS_SPLITTABLE;
-    } else {
-        chunk->length = chunk_length(rndv, recv);
-        if (register_chunk(rndv, recv, chunk) != REGX_OK) {
-            return false;
-        }
-    }
-    grant_by_cts(recv, chunk);
     return true;
 }
 
@@ -219,31 +202,6 @@ regx_status_t regx_stage_grant(regx_rndv_t *rndv, regx_step_t *step)
     return REGX_OK;
 }
 
-/* Takes the ATP or NACK that is expected next of some granted chunk. false: it is something else. */
-static bool take_acknowledgement_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                        const regx_control_t *control, regx_step_t *step)
-{
-    const bool parts =
-        (recv->cts.bits & REGX_CTS_SPLITTABLE) != 0 && control->type == REGX_CONTROL_ATP_CHUNK;
-
-    if (control->type != REGX_CONTROL_ATP_CHUNK && control->type != REGX_CONTROL_NACK) {
-        return false;
-    }
-    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
-        regx_chunk_t *chunk = &recv->chunks[i];
-        const uint64_t left = chunk->length - chunk->written;
-
-        if (chunk->state == REGX_CHUNK_GRANTED &&
-            control->offset == chunk->offset + chunk->written &&
-            (control->length == left || (parts && control->length > 0 && control->length < left))) {
-            step->chunk = chunk;
-            step->stage = REGX_STAGE_ACKNOWLEDGE;
-            return true;
-        }
-    }
-    return false;
-}
-
 regx_status_t regx_stage_acknowledge(regx_rndv_t *rndv, regx_step_t *step)
 {
     const regx_control_t *control = step->control;
@@ -286,9 +244,27 @@ regx_status_t regx_stage_acknowledge(regx_rndv_t *rndv, regx_step_t *step)
 static bool put_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                     const regx_control_t *control, regx_step_t *step)
 {
-    return take_acknowledgement_locked(rndv, recv, control, step) ||
-           regx_revoke_recv_control_locked(recv, control, step) ||
-           regx_bounce_recv_control_locked(rndv, recv, control, step);
+    const bool atp = control->type == REGX_CONTROL_ATP_CHUNK;
+    const bool parts = (recv->cts.bits & REGX_CTS_SPLITTABLE) != 0 && atp;
+
+    if (!atp && control->type != REGX_CONTROL_NACK) {
+        return regx_revoke_recv_control_locked(recv, control, step) ||
+               regx_bounce_recv_control_locked(rndv, recv, control, step);
+    }
+    /* It has to be what is expected next of some granted chunk. */
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
+        regx_chunk_t *chunk = &recv->chunks[i];
+        const uint64_t left = chunk->length - chunk->written;
+
+        if (chunk->state == REGX_CHUNK_GRANTED &&
+            control->offset == chunk->offset + chunk->written &&
+            (control->length == left || (parts && control->length > 0 && control->length < left))) {
+            step->chunk = chunk;
+            step->stage = REGX_STAGE_ACKNOWLEDGE;
+            return true;
+        }
+    }
+    return false;
 }
 
 static void put_give_up_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
@@ -336,34 +312,30 @@ static bool put_send_control_locked(regx_rndv_send_t *send, const regx_control_t
            regx_revoke_send_control_locked(send, control, step);
 }
 
-/* How much of the first chunk is written at once. A buffer that is new here is registered part by
- * part, while the one before is on the wire. The receiver needs to hear of parts in their order.
- * On a node a put is only queued, and a NACK that is sent after it would overtake its ATP. So there are no parts
- * there, though the receiver may offer them. */
-static uint64_t part_max_of(const regx_rndv_send_t *send, const regx_cts_t *cts)
+static bool put_send_take_cts(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     const regx_rndv_t *rndv = send->rndv;
     const uint64_t size = rndv->config.chunk_size;
+    const bool revocable = (cts->bits & REGX_CTS_REVOCABLE) != 0;
+    /* A buffer that is new here is registered part by part, while the one before is on the wire. The
+     * receiver needs to hear of parts in their order. On a node a put is only queued, and a NACK that is
+     * sent after it would overtake its ATP. So there are no parts there, though the receiver may offer
+     * them. */
     const bool parts = (cts->bits & REGX_CTS_SPLITTABLE) != 0 && !send->peer->conn->shares_pool &&
                        cts->chunk_length <= size * REGX_GRANTS_MAX &&
                        !is_known(rndv, send->buffer.base, cts->chunk_length, REGX_ACCESS_LOCAL);
 
-    return parts ? size : UINT64_MAX;
-}
-
-static bool put_send_take_cts(regx_rndv_send_t *send, const regx_cts_t *cts)
-{
-    const bool revocable = (cts->bits & REGX_CTS_REVOCABLE) != 0;
-
     if (!take_chunk(send, 0, cts->chunk_length, cts->chunk_start, &cts->key,
-                    part_max_of(send, cts))) {
+                    parts ? size : UINT64_MAX)) {
         return false;
     }
     send->chunk_size = cts->chunk_length;
     send->agreement.state = revocable ? REGX_AGREEMENT_DUE : REGX_AGREEMENT_NOT_NEEDED;
-    send->intro = send->chunk_size < send->buffer.length ? REGX_INTRO_READY_DUE
-                  : revocable                            ? REGX_INTRO_BY_NEXT
-                                                         : REGX_INTRO_DONE;
+    if (send->chunk_size < send->buffer.length) {
+        send->intro = REGX_INTRO_READY_DUE;
+    } else {
+        send->intro = revocable ? REGX_INTRO_BY_NEXT : REGX_INTRO_DONE;
+    }
     return true;
 }
 
