@@ -22,17 +22,6 @@ static void get_grant_first_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     recv->cts.rkey_max = rndv->config.chunk_size;
 }
 
-/* A get has ended with that status: gives up what it had of local memory. */
-static void release_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
-                        regx_status_t status)
-{
-    if (status == REGX_DENIED) {
-        regx_fall_back(rndv, "receiver: reading from this peer refused");
-        atomic_store(&recv->peer->no_gets, true);
-    }
-    regx_buffer_release(rndv, &chunk->region, status == REGX_FAILED);
-}
-
 /* The sender is notified, unless it is gone. */
 static void get_ended_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
                              regx_status_t status)
@@ -81,67 +70,66 @@ static void get_completed(regx_get_t *get, regx_status_t status)
     regx_recv_run(rndv, &step);
 }
 
-/* Registers a chunk that was advertised, and fills its get. */
-static regx_status_t prepare_get(regx_rndv_t *rndv, const regx_step_t *step)
-{
-    regx_rndv_recv_t *recv = step->recv;
-    regx_chunk_t *chunk = step->chunk;
-    const regx_status_t status = regx_recv_register(rndv, recv, chunk, REGX_ACCESS_LOCAL_WRITE);
-
-    if (status != REGX_OK) {
-        recv->peer->no_gets |= status == REGX_INVALID;
-        return REGX_NO_MEMORY;
-    }
-    chunk->rkey = *step->control;
-    chunk->get = (regx_get_t){.local = recv->buffer.base + chunk->offset,
-                              .length = chunk->length,
-                              .region = chunk->region.mr,
-                              .offset = chunk->rkey.start,
-                              .key = chunk->rkey.key,
-                              .assisted = recv->path == REGX_PATH_together,
-                              .done = get_completed,
-                              .context = chunk};
-    return REGX_OK;
-}
-
 regx_status_t regx_stage_get(regx_rndv_t *rndv, regx_step_t *step)
 {
     regx_rndv_recv_t *recv = step->recv;
     regx_conn_t *conn = recv->peer->conn;
     regx_chunk_t *chunk = step->chunk;
-    regx_status_t status = chunk->get.done != NULL ? REGX_OK : prepare_get(rndv, step);
 
-    if (status == REGX_OK) {
-        status = conn->transport->ops->get(conn, &chunk->get);
-        if (status == REGX_INVALID) {
-            regx_count_malformed(rndv->counters); /* it leads outside of what its key names */
+    if (chunk->get.done == NULL) { /* else it is prepared, and found no room before */
+        const regx_status_t status = regx_recv_register(rndv, recv, chunk, REGX_ACCESS_LOCAL_WRITE);
+
+        if (status != REGX_OK) {
+            recv->peer->no_gets |= status == REGX_INVALID;
+            regx_lock(&rndv->lock);
+            get_ended_locked(rndv, recv, chunk, REGX_NO_MEMORY);
+            return REGX_OK;
         }
-        if (status != REGX_PENDING && status != REGX_AGAIN) {
-            release_get(rndv, recv, chunk, status);
-        }
+        chunk->rkey = *step->control;
+        chunk->get = (regx_get_t){.local = recv->buffer.base + chunk->offset,
+                                  .length = chunk->length,
+                                  .region = chunk->region.mr,
+                                  .offset = chunk->rkey.start,
+                                  .key = chunk->rkey.key,
+                                  .assisted = recv->path == REGX_PATH_together,
+                                  .done = get_completed,
+                                  .context = chunk};
     }
-    regx_lock(&rndv->lock);
+    const regx_status_t status = conn->transport->ops->get(conn, &chunk->get);
     if (status == REGX_PENDING) {
+        regx_lock(&rndv->lock);
         return REGX_OK; /* it is get_completed's now */
     }
     if (status == REGX_AGAIN) {
+        regx_lock(&rndv->lock);
         recv->holds--;
         recv->due++;
         chunk->state = REGX_CHUNK_GET_DUE;
         return REGX_AGAIN;
     }
-    get_ended_locked(rndv, recv, chunk, status);
-    return REGX_OK;
+    if (status == REGX_INVALID) {
+        regx_count_malformed(rndv->counters); /* it leads outside of what its key names */
+    }
+    step->status = status;
+    return regx_stage_got(rndv, step);
 }
 
 regx_status_t regx_stage_got(regx_rndv_t *rndv, regx_step_t *step)
 {
-    if (step->status == REGX_OK && step->control != NULL) {
-        regx_recv_verify(rndv, step->recv, step->control, step->recv->path);
+    regx_rndv_recv_t *recv = step->recv;
+    regx_chunk_t *chunk = step->chunk;
+    const regx_status_t status = step->status;
+
+    if (status == REGX_OK && step->control != NULL) {
+        regx_recv_verify(rndv, recv, step->control, recv->path);
     }
-    release_get(rndv, step->recv, step->chunk, step->status);
+    if (status == REGX_DENIED) {
+        regx_fall_back(rndv, "receiver: reading from this peer refused");
+        atomic_store(&recv->peer->no_gets, true);
+    }
+    regx_buffer_release(rndv, &chunk->region, status == REGX_FAILED);
     regx_lock(&rndv->lock);
-    get_ended_locked(rndv, step->recv, step->chunk, step->status);
+    get_ended_locked(rndv, recv, chunk, status);
     return REGX_OK;
 }
 
@@ -153,52 +141,41 @@ static void begin_get_locked(regx_rndv_recv_t *recv, regx_chunk_t *chunk, regx_s
     step->stage = REGX_STAGE_GET;
 }
 
-static bool take_rkey_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                             const regx_control_t *control, regx_step_t *step)
-{
-    regx_chunk_t *chunk = regx_recv_chunk_find(rndv, recv, REGX_CHUNK_FREE);
-
-    /* An honest sender advertises no more than so many. Chunks whose ATS still waits in the outbox count,
-     * since the sender does not know of it yet. */
-    if (chunk == NULL || recv->chunks_out + recv->outbox.count >= rndv->config.chunk_depth ||
-        recv->slots.only || control->offset != recv->granted || control->length == 0 ||
-        control->length > rndv->config.chunk_size ||
-        control->length > recv->buffer.length - recv->granted) {
-        return false;
-    }
-    chunk->recv = recv;
-    chunk->offset = control->offset;
-    chunk->length = control->length;
-    chunk->get.done = NULL; /* it is not prepared */
-    recv->granted += chunk->length;
-    recv->chunks_out++;
-    begin_get_locked(recv, chunk, step);
-    return true;
-}
-
-/* The sender advertises nothing more: the rest goes by slots. */
-static bool take_nack_locked(regx_rndv_recv_t *recv, const regx_control_t *control)
-{
-    if (recv->slots.only || control->length == 0 || control->offset != recv->granted ||
-        control->length != recv->buffer.length - recv->granted) {
-        return false;
-    }
-    recv->slots.only = true;
-    recv->buffer.suspect |= (control->bits & REGX_CONTROL_FAILED) != 0;
-    if ((control->bits & REGX_CONTROL_PERMANENT) != 0) {
-        atomic_store(&recv->peer->no_gets, true);
-    }
-    return true;
-}
-
 static bool get_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                     const regx_control_t *control, regx_step_t *step)
 {
+    const uint64_t left = recv->buffer.length - recv->granted;
+    regx_chunk_t *chunk;
+
     switch (control->type) {
     case REGX_CONTROL_RKEY:
-        return take_rkey_locked(rndv, recv, control, step);
-    case REGX_CONTROL_NACK:
-        return take_nack_locked(recv, control);
+        chunk = regx_recv_chunk_find(rndv, recv, REGX_CHUNK_FREE);
+        /* An honest sender advertises no more than so many. Chunks whose ATS still waits in the outbox
+         * count, since the sender does not know of it yet. */
+        if (chunk == NULL || recv->chunks_out + recv->outbox.count >= rndv->config.chunk_depth ||
+            recv->slots.only || control->offset != recv->granted || control->length == 0 ||
+            control->length > rndv->config.chunk_size || control->length > left) {
+            return false;
+        }
+        chunk->recv = recv;
+        chunk->offset = control->offset;
+        chunk->length = control->length;
+        chunk->get.done = NULL; /* it is not prepared */
+        recv->granted += chunk->length;
+        recv->chunks_out++;
+        begin_get_locked(recv, chunk, step);
+        return true;
+    case REGX_CONTROL_NACK: /* the sender advertises nothing more: the rest goes by slots */
+        if (recv->slots.only || control->length == 0 || control->offset != recv->granted ||
+            control->length != left) {
+            return false;
+        }
+        recv->slots.only = true;
+        recv->buffer.suspect |= (control->bits & REGX_CONTROL_FAILED) != 0;
+        if ((control->bits & REGX_CONTROL_PERMANENT) != 0) {
+            atomic_store(&recv->peer->no_gets, true);
+        }
+        return true;
     default:
         return regx_bounce_recv_control_locked(rndv, recv, control, step);
     }
@@ -268,24 +245,6 @@ static void stop_advertising_locked(regx_rndv_send_t *send, uint8_t bits)
     send->why = REGX_WHY_sender;
 }
 
-static void advertise_locked(regx_rndv_send_t *send, const regx_rkey_t *rkey)
-{
-    const regx_mr_t *mr = rkey->region.mr;
-    regx_control_t message = regx_send_message(send, REGX_CONTROL_RKEY);
-
-    message.offset = rkey->offset;
-    message.length = rkey->length;
-    message.start = (uint64_t)(send->buffer.base + rkey->offset - (const char *)mr->base);
-    message.key = mr->key;
-    message.bits = send->verify ? REGX_CONTROL_CHECKSUM : 0;
-    message.checksum = rkey->checksum;
-    /* Another core may read the bytes. Also what the program stored past the caches (movnt) must be
-     * visible before the message. A fence by itself, which the thread sanitizer takes. */
-    regx_fence_stores();
-    send->get.next += rkey->length;
-    regx_send_post_locked(send, &message);
-}
-
 regx_status_t regx_stage_advertise(regx_rndv_t *rndv, regx_step_t *step)
 {
     regx_rkey_t *rkey = step->rkey;
@@ -307,7 +266,20 @@ regx_status_t regx_stage_advertise(regx_rndv_t *rndv, regx_step_t *step)
         send->get.rkeys = rkey;
         send->get.count++;
         send->in_flight++;
-        advertise_locked(send, rkey);
+        const regx_mr_t *mr = rkey->region.mr;
+        regx_control_t message = regx_send_message(send, REGX_CONTROL_RKEY);
+
+        message.offset = rkey->offset;
+        message.length = rkey->length;
+        message.start = (uint64_t)(base - (const char *)mr->base);
+        message.key = mr->key;
+        message.bits = send->verify ? REGX_CONTROL_CHECKSUM : 0;
+        message.checksum = rkey->checksum;
+        /* Another core may read the bytes. Also what the program stored past the caches (movnt) must be
+         * visible before the message. A fence by itself, which the thread sanitizer takes. */
+        regx_fence_stores();
+        send->get.next += rkey->length;
+        regx_send_post_locked(send, &message);
         return REGX_OK;
     }
     if (status != REGX_OK) {
@@ -362,11 +334,14 @@ static regx_status_t get_send_next_locked(regx_rndv_send_t *send, regx_step_t *s
     return REGX_OK;
 }
 
-static bool take_ats_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                            regx_step_t *step)
+static bool get_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
+                                    regx_step_t *step)
 {
     regx_rkey_t **at = &send->get.rkeys;
 
+    if (control->type != REGX_CONTROL_ATS) {
+        return regx_bounce_send_control_locked(send, control, step);
+    }
     while (*at != NULL && ((*at)->offset != control->offset || (*at)->length != control->length)) {
         at = &(*at)->next;
     }
@@ -379,13 +354,6 @@ static bool take_ats_locked(regx_rndv_send_t *send, const regx_control_t *contro
     step->stage = REGX_STAGE_WAS_READ;
     step->rkey = rkey;
     return true;
-}
-
-static bool get_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                                    regx_step_t *step)
-{
-    return control->type == REGX_CONTROL_ATS ? take_ats_locked(send, control, step)
-                                             : regx_bounce_send_control_locked(send, control, step);
 }
 
 /* A peer that is gone has left unread what was advertised; any other says so by ATS. */
