@@ -56,20 +56,6 @@ static bool holds_its_share(const regx_rndv_t *rndv, const regx_rndv_recv_t *rec
             (peer->conn->shares_pool && recv->slots.out >= NODE_SINGLE_SLOTS));
 }
 
-/* Whether the peer holds too much to be granted `length` more. It may always have one slot. A peer
- * that holds one gets no more once it holds as many as are unused, so that peers that stop leave
- * some to others (dynamic thresholds: Choudhury and Hahne, 1998). It gets more when it reports a
- * filled slot. */
-static bool is_full(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint32_t length)
-{
-    const regx_peer_t *peer = recv->peer;
-
-    return peer->slots > 0 && (peer->granted + length > window_of(rndv, peer) ||
-                               peer->slots >= regx_pool_unused(rndv->pool) ||
-                               (peer->conn->shares_pool && peer->slots >= NODE_SLOTS) ||
-                               holds_its_share(rndv, recv, length));
-}
-
 /* For how many bytes of the message the next slot is granted. */
 static uint32_t grant_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint64_t offset,
                              uint64_t left)
@@ -88,20 +74,6 @@ static uint32_t grant_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *re
     return (uint32_t)regx_min(left, regx_min(granted, slot));
 }
 
-static void range_granted(regx_rndv_recv_t *recv, regx_chunk_t *chunk, uint64_t length)
-{
-    if (chunk == NULL) {
-        recv->granted += length;
-        assert(recv->granted <= recv->buffer.length);
-        return;
-    }
-    chunk->offset += length;
-    chunk->length -= length;
-    if (chunk->length == 0) {
-        chunk->state = REGX_CHUNK_FREE;
-    }
-}
-
 /* Grants consecutive parts of the range, a slot for each, up to `max`; returns how many. `reserve`
  * slots of the pool stay free. If a receive that has started gets none for want of slots, progress
  * looks again when there are some. */
@@ -118,7 +90,13 @@ static uint8_t grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_slot
            recv->slots.out + recv->chunks_out < REGX_GRANTS_MAX) {
         const uint32_t length = grant_length(rndv, recv, range.offset, range.length);
 
-        if (is_full(rndv, recv, length)) {
+        /* A peer may always have one slot. One that holds some gets no more once it holds as many as are
+         * unused, so that peers that stop leave some to others (dynamic thresholds: Choudhury and Hahne,
+         * 1998). It gets more when it reports a filled slot. */
+        if (peer->slots > 0 && (peer->granted + length > window_of(rndv, peer) ||
+                                peer->slots >= regx_pool_unused(rndv->pool) ||
+                                (peer->conn->shares_pool && peer->slots >= NODE_SLOTS) ||
+                                holds_its_share(rndv, recv, length))) {
             break;
         }
         const uint32_t slot =
@@ -136,7 +114,16 @@ static uint8_t grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_slot
         peer->slots++;
         recv->slots.out++;
         recv->slots.bytes += length;
-        range_granted(recv, range.chunk, length);
+        if (range.chunk == NULL) {
+            recv->granted += length;
+            assert(recv->granted <= recv->buffer.length);
+        } else {
+            range.chunk->offset += length;
+            range.chunk->length -= length;
+            if (range.chunk->length == 0) {
+                range.chunk->state = REGX_CHUNK_FREE;
+            }
+        }
         range.offset += length;
         range.length -= length;
     }
@@ -182,43 +169,32 @@ static bool is_nearly_full(size_t window, size_t granted)
     return granted > window - window / 8;
 }
 
-/* Whether it waits for some of its own slots to be filled, whatever others do: its message came alone. */
-static bool waits_for_own(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    regx_slot_range_t range;
-
-    return recv->slots.lone &&
-           (is_nearly_full(single_window_of(rndv, recv->peer), recv->slots.bytes) ||
-            (regx_recv_slot_range_locked(rndv, recv, &range) &&
-             holds_its_share(rndv, recv, grant_length(rndv, recv, range.offset, range.length))));
-}
-
-/* Grants what can be granted now. */
-static void grant_all_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    regx_slot_range_t range;
-
-    while (recv->outbox.count == 0 && regx_recv_slot_range_locked(rndv, recv, &range)) {
-        regx_control_t message = {
-            .type = REGX_CONTROL_CTS_SLOTS, .to = recv->sender, .offset = range.offset};
-
-        message.slot_count = grant_locked(rndv, recv, range, 0, REGX_MESSAGE_SLOTS, message.slots);
-        if (message.slot_count == 0) {
-            break;
-        }
-        regx_control_post(recv->peer->conn, &recv->outbox, &message);
-    }
-}
-
 void regx_bounce_recv_next_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step)
 {
+    const regx_peer_t *peer = recv->peer;
+    regx_slot_range_t range;
+
     (void)step;
-    if (!is_nearly_full(window_of(rndv, recv->peer), recv->peer->granted) &&
-        !(recv->slots.lone &&
-          is_nearly_full(single_window_of(rndv, recv->peer), recv->slots.bytes))) {
-        grant_all_locked(rndv, recv);
+    if (!is_nearly_full(window_of(rndv, peer), peer->granted) &&
+        !(recv->slots.lone && is_nearly_full(single_window_of(rndv, peer), recv->slots.bytes))) {
+        while (recv->outbox.count == 0 && regx_recv_slot_range_locked(rndv, recv, &range)) {
+            regx_control_t message = {
+                .type = REGX_CONTROL_CTS_SLOTS, .to = recv->sender, .offset = range.offset};
+
+            message.slot_count =
+                grant_locked(rndv, recv, range, 0, REGX_MESSAGE_SLOTS, message.slots);
+            if (message.slot_count == 0) {
+                break;
+            }
+            regx_control_post(peer->conn, &recv->outbox, &message);
+        }
     }
-    recv->slots.waits_for_own = waits_for_own(rndv, recv);
+    /* A message that came alone may wait for some of its own slots to be filled, whatever others do. */
+    recv->slots.waits_for_own =
+        recv->slots.lone &&
+        (is_nearly_full(single_window_of(rndv, peer), recv->slots.bytes) ||
+         (regx_recv_slot_range_locked(rndv, recv, &range) &&
+          holds_its_share(rndv, recv, grant_length(rndv, recv, range.offset, range.length))));
 }
 
 /* Only within progress, so the peer stays what it is, though the lock is not held. */
@@ -319,9 +295,11 @@ static bool bounce_send_take_cts(regx_rndv_send_t *send, const regx_cts_t *cts)
     if (cts->count > 0 && !take_slots(send, 0, cts->slots, cts->count)) {
         return false;
     }
-    send->intro = send->bytes.granted == send->buffer.length ? REGX_INTRO_DONE
-                  : send->queue.count == 0                   ? REGX_INTRO_READY_DUE
-                                                             : REGX_INTRO_BY_NEXT;
+    if (send->bytes.granted == send->buffer.length) {
+        send->intro = REGX_INTRO_DONE;
+    } else {
+        send->intro = send->queue.count == 0 ? REGX_INTRO_READY_DUE : REGX_INTRO_BY_NEXT;
+    }
     return true;
 }
 
