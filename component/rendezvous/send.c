@@ -298,23 +298,19 @@ void regx_send_nack_locked(regx_rndv_send_t *send, uint64_t offset, uint64_t len
 }
 
 /* Makes the copy by which a suspect slot's bytes go. Without memory for it they go straight from where they
- * are, if a trial read has just found all of them. false: some are not there. */
+ * are, if reading them has just found all of them. false: some are not there. */
 static bool copy_suspect(regx_write_t *write)
 {
     regx_put_t *put = &write->put;
     const char *from = put->local;
-    char part[4096];
-    bool whole = true;
+    uint64_t sum;
 
     write->copy = malloc(put->length);
-    if (write->copy != NULL) {
-        put->local = write->copy;
-        return regx_buffer_read(write->copy, from, put->length);
+    if (write->copy == NULL) {
+        return regx_buffer_prove(from, put->length, &sum);
     }
-    for (size_t at = 0; at < put->length && whole; at += sizeof(part)) {
-        whole = regx_buffer_read(part, from + at, regx_min(sizeof(part), put->length - at));
-    }
-    return whole;
+    put->local = write->copy;
+    return regx_buffer_read(write->copy, from, put->length);
 }
 
 /* The transport has ended a put that it had answered by REGX_PENDING. */
