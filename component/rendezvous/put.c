@@ -9,9 +9,9 @@
  * with the wire, and one grant takes fewer messages. A sender to whom its buffer is new writes it
  * in parts all the same.
  *
- * By the strategy `pipeline`, over a device, the sender registers the first chunk while it waits for the CTS,
- * at the same time as the receiver (early.c): else its registration would come after the receiver's. With several ports it
- * does not: ob1 divides a message among them.
+ * By the strategy `pipeline`, over a device, the sender registers the first chunk while it waits for the
+ * CTS, at the same time as the receiver (early.c): else its registration would come after the receiver's.
+ * With several ports it does not: ob1 divides a message among them.
  *
  * A chunk may be served by a region that was registered for more. Should the buffer be unmapped
  * while it is granted, the region is dead: no later chunk gets it, but this one is written and acknowledged
