@@ -26,6 +26,16 @@
  *
  * The CTS is also the answer if the transport cannot begin now, or if a checksum is wanted and the
  * sender made none.
+ *
+ * The phases of a receive that is read (recv.h), and what its owner is answered:
+ *
+ *   OPENED ──regx_rndv_recv_get──▶ READING ──the get has ended, or none was begun: got──┐
+ *                                                                                       ▼
+ *     READING, REGX_OK      all bytes are there
+ *     OPENED, REGX_FAILED   the buffer cannot be written, and is left to the MPI library
+ *     OPENED, its CTS       no get was begun, or that of a device has failed
+ *     OPENED, a new CTS     by slots: the kernel refuses, or the sender's memory is gone
+ *     LOST, any of these    the peer has gone meanwhile; a CTS grants nothing
  */
 #include <signal.h>
 #include <string.h>
@@ -33,38 +43,15 @@
 #include "base/fault.h"
 #include "rendezvous/send.h"
 
-/* Names the bytes to a peer. false: the peer cannot read them, or they would have to be registered first. */
-static bool make_readable(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t length,
-                          regx_exposure_t *wire, regx_rndv_exposure_t *exposure)
-{
-    const regx_transport_ops_t *ops = conn->transport->ops;
-    const size_t from = rndv->config.strategy->stages_from; /* 0: it stages none */
-
-    exposure->registered = exposure->staged = false;
-    if (ops->node.expose != NULL && conn->single_copy && !conn->transport->forked) {
-        ops->node.expose(conn->transport, base, length, &wire->key);
-        exposure->staged = from > 0 && length >= from && ops->node.stage != NULL &&
-                           ops->node.stage(conn, base, length, &wire->key);
-        exposure->key = wire->key;
-        atomic_fetch_add(&rndv->exposed, 1);
-        return true;
-    }
-    if (!conn->transport->registers || ops->get == NULL ||
-        atomic_load(&rndv->exposed) >= REGX_EXPOSED_MAX ||
-        !regx_region_acquire_kept(rndv->registry, base, length, REGX_ACCESS_REMOTE_READ,
-                                  &exposure->region)) {
-        return false;
-    }
-    atomic_fetch_add(&rndv->exposed, 1);
-    exposure->registered = true;
-    wire->key = exposure->region.mr->key;
-    wire->start = (uint64_t)((const char *)base - (const char *)exposure->region.mr->base);
-    return true;
-}
+/* ---- the sender exposes its buffer, until the MPI's FIN ---- */
 
 bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length,
                       regx_rndv_exposure_t *exposure)
 {
+    regx_conn_t *conn = peer->conn;
+    const regx_transport_ops_t *ops = conn->transport->ops;
+    const bool exposes = rndv->config.strategy->exposes;
+    const size_t stages_from = rndv->config.strategy->stages_from; /* 0: it stages none */
     regx_exposure_t wire = {.version = REGX_CONTROL_VERSION,
                             .path = REGX_EXPOSURE,
                             .has_checksum = rndv->config.verify,
@@ -73,11 +60,25 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
     if (!rndv->config.may_expose) { /* of several ports none knows yet which part it will carry */
         return false;
     }
-    if (!rndv->config.strategy->exposes ||
-        !make_readable(rndv, peer->conn, base, length, &wire, exposure)) {
+    exposure->registered = false;
+    exposure->staged = false;
+    if (exposes && ops->node.expose != NULL && conn->single_copy && !conn->transport->forked) {
+        ops->node.expose(conn->transport, base, length, &wire.key);
+        exposure->staged = stages_from > 0 && length >= stages_from && ops->node.stage != NULL &&
+                           ops->node.stage(conn, base, length, &wire.key);
+        exposure->key = wire.key;
+    } else if (exposes && conn->transport->registers && ops->get != NULL &&
+               atomic_load(&rndv->exposed) < REGX_EXPOSED_MAX &&
+               regx_region_acquire_kept(rndv->registry, base, length, REGX_ACCESS_REMOTE_READ,
+                                        &exposure->region)) {
+        exposure->registered = true;
+        wire.key = exposure->region.mr->key;
+        wire.start = (uint64_t)((const char *)base - (const char *)exposure->region.mr->base);
+    } else { /* the peer cannot read it, or it would have to be registered first */
         regx_rndv_expect(rndv, peer, base, length);
         return false;
     }
+    atomic_fetch_add(&rndv->exposed, 1);
     exposure->drain = regx_drain_hold(rndv->registry->drain, base, length);
     if (rndv->config.verify) {
         wire.checksum = regx_buffer_checksum(base, length);
@@ -101,16 +102,14 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
     regx_drain_let_go(rndv->registry->drain, exposure->drain);
 }
 
-/* ---- the receiver begins a read ---- */
-
-static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status);
-static void answer_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status);
-static void got(regx_get_t *get, regx_status_t status);
+/* ---- the receiver reads it ---- */
 
 #define BOTH_WAYS_MAX (256u * 1024u) /* what is longer is not read while this process sends, too */
 
-/* Over a device: takes a use of the kept registration of the receive buffer (whole.region). false: the buffer is
- * not known, or long messages go both ways now. */
+static void got(regx_get_t *get, regx_status_t status);
+
+/* Over a device: takes a use of the kept registration of the receive buffer (whole.region), for the get.
+ * false: the buffer is not known, or long messages go both ways now. */
 static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     const bool reads = recv->protocol->grants == REGX_GRANTS_RKEYS;
@@ -118,80 +117,58 @@ static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     if (!reads && recv->buffer.length > BOTH_WAYS_MAX && atomic_load(&rndv->exposed) > 0) {
         return false;
     }
-    return rndv->config.strategy->exposes && recv->path != REGX_PATH_bounce &&
-           regx_region_acquire_kept(rndv->registry, recv->buffer.base, recv->buffer.length,
-                                    reads ? REGX_ACCESS_LOCAL_WRITE : REGX_ACCESS_REMOTE_WRITE,
-                                    &recv->whole.region);
-}
-
-/* Returns the connection to read by, and makes the receive READING. NULL: it cannot be read now. */
-static regx_conn_t *begin_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    regx_lock(&rndv->lock);
-    const regx_peer_t *peer = recv->phase == REGX_RECV_OPENED ? recv->peer : NULL; /* or gone */
-    if (peer != NULL) {
-        recv->phase = REGX_RECV_READING;
-        recv->holds++;
+    if (!rndv->config.strategy->exposes || recv->path == REGX_PATH_bounce ||
+        !regx_region_acquire_kept(rndv->registry, recv->buffer.base, recv->buffer.length,
+                                  reads ? REGX_ACCESS_LOCAL_WRITE : REGX_ACCESS_REMOTE_WRITE,
+                                  &recv->whole.region)) {
+        return false;
     }
-    regx_unlock(&rndv->lock);
-    if (peer == NULL) {
-        return NULL;
-    }
-    regx_conn_t *conn = peer->conn;
-    const bool registers = conn->transport->registers && !conn->single_copy;
-    const bool reads = !registers && recv->protocol->grants == REGX_GRANTS_RKEYS;
-
-    recv->whole.registered = registers && take_kept(rndv, recv);
-    if (recv->whole.registered || reads) {
-        return conn;
-    }
-    end_read(rndv, recv, REGX_AGAIN);
-    return NULL;
+    recv->whole.get.region = recv->whole.region.mr;
+    return true;
 }
 
 void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                         const uint8_t bytes[REGX_CTS_SIZE], regx_rndv_got_t done, void *context)
 {
     regx_exposure_t exposure;
-    regx_status_t status = REGX_DENIED;
-    regx_conn_t *conn = NULL;
+    regx_status_t status = REGX_AGAIN; /* it is not read */
 
     recv->may_be_longer = true;
     recv->whole.done = done;
     recv->whole.context = context;
-    if (!regx_exposure_unpack(bytes, &exposure) || exposure.length != recv->buffer.length) {
-        regx_count_malformed(rndv->counters);
-        answer_get(rndv, recv, REGX_INVALID);
-        return;
-    }
-    if (!rndv->config.verify || exposure.has_checksum) {
-        conn = begin_read(rndv, recv);
-    }
-    if (conn == NULL) {
-        answer_get(rndv, recv, status);
-        return;
-    }
-    recv->whole.rkey =
-        (regx_control_t){.type = REGX_CONTROL_RKEY,
-                         .bits = exposure.has_checksum != 0 ? REGX_CONTROL_CHECKSUM : 0,
-                         .length = recv->buffer.length,
-                         .checksum = exposure.checksum};
     recv->whole.get = (regx_get_t){
         .local = recv->buffer.base,
         .length = recv->buffer.length,
-        .region = recv->whole.registered ? recv->whole.region.mr : NULL,
-        .offset = exposure.start,
-        .key = exposure.key,
         .staged = recv->path == REGX_PATH_staged,
         .assisted = recv->path == REGX_PATH_together,
         .may_overrun = true, /* ob1 does not tell whether the message is longer than the buffer */
         .done = got,
         .context = recv};
-    status = conn->transport->ops->get(conn, &recv->whole.get);
-    if (status == REGX_AGAIN && recv->whole.get.staged) { /* the sender has no place for it */
-        recv->whole.get.staged = false;
-        regx_recv_read_instead(recv);
-        status = conn->transport->ops->get(conn, &recv->whole.get);
+    regx_lock(&rndv->lock);
+    const regx_peer_t *peer = recv->phase == REGX_RECV_OPENED ? recv->peer : NULL; /* or gone */
+    if (peer != NULL) {
+        recv->phase = REGX_RECV_READING;
+    }
+    recv->holds++;
+    regx_unlock(&rndv->lock);
+    if (!regx_exposure_unpack(bytes, &exposure) || exposure.length != recv->buffer.length) {
+        status = REGX_INVALID;
+    } else if (peer != NULL && (!rndv->config.verify || exposure.has_checksum)) {
+        regx_conn_t *conn = peer->conn;
+        const bool registers = conn->transport->registers && !conn->single_copy;
+
+        recv->whole.get.offset = exposure.start;
+        recv->whole.get.key = exposure.key;
+        recv->whole.has_checksum = exposure.has_checksum;
+        recv->whole.checksum = exposure.checksum;
+        if (registers ? take_kept(rndv, recv) : recv->protocol->grants == REGX_GRANTS_RKEYS) {
+            status = conn->transport->ops->get(conn, &recv->whole.get);
+            if (status == REGX_AGAIN && recv->whole.get.staged) {
+                recv->whole.get.staged = false; /* the sender has no place for it */
+                regx_recv_read_instead(recv);
+                status = conn->transport->ops->get(conn, &recv->whole.get);
+            }
+        }
     }
     if (status == REGX_PENDING) { /* perhaps it has ended in another thread, and is closed */
         return;
@@ -201,8 +178,6 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     }
     got(&recv->whole.get, status);
 }
-
-/* ---- it ends ---- */
 
 /* The MPI library copies the message, because a part of the buffer cannot be written, or because the message is
  * longer than the buffer. */
@@ -222,83 +197,76 @@ static void leave_to_mpi(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-/* Ends a read with that status, whether or not it was begun. If the message was not read the receive is
- * OPENED again: its CTS, or a new one, is to be sent. false: the peer is gone. */
-static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
+/* The transport has ended the read, or it did not begin: the owner gets its answer. */
+static void got(regx_get_t *get, regx_status_t status)
 {
-    if (recv->whole.registered) {
+    regx_rndv_recv_t *recv = get->context;
+    regx_rndv_t *rndv = recv->rndv;
+    const bool registered = get->region != NULL;
+    const bool unwritable = status == REGX_FAILED && !registered &&
+                            !regx_buffer_is_writable(recv->buffer.base, recv->buffer.length);
+
+    if (registered) {
         regx_region_release(rndv->registry, &recv->whole.region);
     }
     regx_lock(&rndv->lock);
     assert(recv->holds > 0 && recv->phase != REGX_RECV_CLOSED); /* not before it has ended */
     recv->holds--;
-    const bool open = recv->phase == REGX_RECV_READING;
+    const bool open = recv->phase == REGX_RECV_READING; /* else the peer is gone */
     const bool refused =
-        open && !recv->whole.registered && (status == REGX_DENIED || status == REGX_FAILED);
+        open && !registered && !unwritable && (status == REGX_DENIED || status == REGX_FAILED);
     if (open && status == REGX_OK) {
-        recv->granted = recv->landed = recv->buffer.length;
+        recv->granted = recv->buffer.length;
+        recv->landed = recv->buffer.length;
     } else if (open) {
         recv->phase = REGX_RECV_OPENED;
-    }
-    if (refused) {
-        recv->peer->no_gets |= status == REGX_DENIED;
-    }
-    if (refused && !recv->slots.only) {
-        regx_recv_open_again_locked(rndv, recv, status == REGX_FAILED);
-    } else if (open && status == REGX_FAILED) { /* the memory at either end may be gone */
-        recv->buffer.suspect = true;
-        recv->cts.bits |= REGX_CTS_SUSPECT;
+        if (refused && status == REGX_DENIED) {
+            recv->peer->no_gets = true;
+        }
+        if (refused && !recv->slots.only) {
+            regx_recv_open_again_locked(rndv, recv, status == REGX_FAILED);
+        } else if (status == REGX_FAILED && !unwritable) {
+            recv->buffer.suspect = true; /* the memory at either end may be gone */
+            recv->cts.bits |= REGX_CTS_SUSPECT;
+        }
     }
     regx_unlock(&rndv->lock);
     if (refused) {
         regx_fall_back(rndv, status == REGX_DENIED ? "receiver: reading from this peer refused"
                                                    : "receiver: reading from this peer failed");
     }
-    return open;
-}
+    if (open && status == REGX_OK) {
+        regx_path_t path = recv->path;
+        regx_why_t why = recv->why;
 
-/* The transport has ended the read, or could not begin it. */
-static void got(regx_get_t *get, regx_status_t status)
-{
-    regx_rndv_recv_t *recv = get->context;
-    regx_rndv_t *rndv = recv->rndv;
-    /* What a device has read counts as `read`, whatever path its CTS would have had. */
-    const bool registered = recv->whole.registered;
-    const regx_path_t path = registered ? REGX_PATH_read
-                             : get->staged
-                                 ? REGX_PATH_staged /* or it was staged already (regx_shm_get) */
-                                 : recv->path;
-    const regx_why_t why = registered ? REGX_WHY_registered : recv->why;
-    const bool unwritable = status == REGX_FAILED && !registered &&
-                            !regx_buffer_is_writable(recv->buffer.base, recv->buffer.length);
+        if (registered) { /* it counts as `read`, whatever path its CTS would have had */
+            path = REGX_PATH_read;
+            why = REGX_WHY_registered;
+        } else if (get->staged) { /* perhaps it was staged already (regx_shm_get) */
+            path = REGX_PATH_staged;
+        }
+        if (recv->whole.has_checksum) {
+            const regx_control_t all = {.bits = REGX_CONTROL_CHECKSUM,
+                                        .length = recv->buffer.length,
+                                        .checksum = recv->whole.checksum};
 
-    if (end_read(rndv, recv, unwritable ? REGX_AGAIN : status) && status == REGX_OK) {
-        regx_recv_verify(rndv, recv, &recv->whole.rkey, path);
+            regx_recv_verify(rndv, recv, &all, path);
+        }
         regx_count(rndv->counters, &rndv->counters->gets, 1);
         regx_count_message(rndv->config.flow, path, why, recv->buffer.length);
     }
-    if (unwritable) {
-        leave_to_mpi(rndv, recv);
-    }
-    answer_get(rndv, recv, status == REGX_FAILED && !unwritable ? REGX_DENIED : status);
-}
-
-/* Answers the owner's get. If it was not read here, and is not left to the MPI library, its CTS is completed,
- * then shipped. An exception is a CTS that would grant slots. Its length is the message's, which may be longer than
- * the user's buffer, so there may be no memory at that end. The copy out of the slots would then end this process by
- * a signal, so the MPI library copies such a message, too. */
-static void answer_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
-{
-    const bool ships_cts = status != REGX_OK && status != REGX_FAILED;
-
-    if (ships_cts && (recv->path == REGX_PATH_bounce || recv->slots.only) &&
-        !regx_fault_has_end(recv->buffer.base + recv->buffer.length)) {
+    /* A CTS that would grant slots is not shipped if there may be no memory at the buffer's end: the CTS's
+     * length is the message's, which may be longer than the user's buffer. The copy out of the slots would
+     * then end this process by a signal, so the MPI library copies such a message, too. */
+    if (unwritable || (status != REGX_OK && (recv->path == REGX_PATH_bounce || recv->slots.only) &&
+                       !regx_fault_has_end(recv->buffer.base + recv->buffer.length))) {
         leave_to_mpi(rndv, recv);
         status = REGX_FAILED;
-    } else if (ships_cts) {
+    } else if (status != REGX_OK) {
         regx_lock(&rndv->lock);
         regx_recv_complete_cts_locked(rndv, recv);
         regx_unlock(&rndv->lock);
+        status = status == REGX_FAILED ? REGX_DENIED : status;
     }
     regx_recv_report(rndv, recv->peer);
     recv->whole.done(recv->whole.context, status);

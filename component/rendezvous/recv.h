@@ -148,9 +148,9 @@ struct regx_rndv_recv {
     regx_revocable_t revoke;
     struct { /* READING (exposed.c) */
         regx_get_t get;
-        bool registered;      /* over an RDMA device */
-        regx_region_t region; /* valid if registered */
-        regx_control_t rkey;  /* as if it had been advertised as one chunk */
+        regx_region_t region; /* over an RDMA device: what get.region is of */
+        bool has_checksum;    /* the sender has made one */
+        uint64_t checksum;
         regx_rndv_got_t done;
         void *context;
     } whole;
