@@ -102,81 +102,38 @@ static bool pool_is_exhausted(const regx_rndv_t *rndv)
     return atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed);
 }
 
-/* Whether the receive waits for slots, and for nothing else. */
-static bool lacks_slots_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    regx_slot_range_t range;
-
-    return recv->phase == REGX_RECV_STARTED && recv->due == 0 && recv->outbox.count == 0 &&
-           regx_recv_slot_range_locked(rndv, recv, &range);
-}
-
-/* The stage of a receive's message was done. While the pool is enough for all, that receive is served
- * next, because its slot is still in the processor's cache. But if it only now begins to wait for
- * slots, it goes behind others of its peer, which waited before. When some had to do without slots,
- * all that want some get them, one after the other. */
-static void choose_scope_locked(regx_rndv_t *rndv, regx_serving_t *serving)
-{
-    regx_rndv_recv_t *recv = serving->step->recv;
-    const bool exhausted = pool_is_exhausted(rndv);
-
-    serving->peer = recv->peer;
-    serving->scope = exhausted ? SERVE_ALL : SERVE_PEER;
-    if ((exhausted || !regx_list_has(&recv->link)) && lacks_slots_locked(rndv, recv)) {
-        regx_list_set(&rndv->recv_lists.pending, &recv->link, true);
-        let_go_locked(rndv, serving);
-    }
-}
-
-/* If a message waits to be sent, all are served; else as long as there are slots. */
-static void begin_round_locked(regx_rndv_t *rndv, regx_serving_t *serving)
-{
-    serving->scope = SERVE_ROUND;
-    serving->even_without_slots = atomic_exchange(&rndv->work.retry_recvs, false);
-    atomic_store_explicit(&rndv->work.pool_exhausted, false, memory_order_relaxed);
-    assert(regx_list_empty(&rndv->recv_lists.round));
-    regx_list_move(&rndv->recv_lists.round, &rndv->recv_lists.pending);
-}
-
-static regx_rndv_recv_t *next_of_round_locked(regx_rndv_t *rndv, const regx_serving_t *serving)
-{
-    regx_link_t *pending = &rndv->recv_lists.pending, *round = &rndv->recv_lists.round;
-
-    if (regx_list_empty(round) || (!serving->even_without_slots && pool_is_exhausted(rndv))) {
-        regx_list_move(round, pending); /* those that were served go behind those that were not */
-        regx_list_move(pending, round);
-        return NULL;
-    }
-    regx_rndv_recv_t *recv = regx_recv_of_link(round->next);
-    regx_list_remove(&recv->link);
-    return recv;
-}
-
-static regx_rndv_recv_t *next_of_peer_locked(const regx_rndv_t *rndv, const regx_peer_t *peer)
-{
-    const regx_link_t *pending = &rndv->recv_lists.pending;
-
-    for (regx_link_t *at = pending->next; at != pending; at = at->next) {
-        regx_rndv_recv_t *recv = regx_recv_of_link(at);
-
-        if (recv->peer == peer && !recv->slots.waits_for_own) {
-            return recv;
-        }
-    }
-    return NULL;
-}
-
 /* Takes the receive that is served next. false: there is none. */
 static bool take_next_locked(regx_rndv_t *rndv, regx_serving_t *serving)
 {
-    if (serving->scope == SERVE_ALL) {
-        begin_round_locked(rndv, serving);
-    }
+    regx_link_t *pending = &rndv->recv_lists.pending, *round = &rndv->recv_lists.round;
     regx_rndv_recv_t *recv = NULL;
+
     if (serving->scope == SERVE_PEER) {
-        recv = next_of_peer_locked(rndv, serving->peer);
-    } else if (serving->scope == SERVE_ROUND) {
-        recv = next_of_round_locked(rndv, serving);
+        for (regx_link_t *at = pending->next; at != pending && recv == NULL; at = at->next) {
+            regx_rndv_recv_t *waiting = regx_recv_of_link(at);
+
+            if (waiting->peer == serving->peer && !waiting->slots.waits_for_own) {
+                recv = waiting;
+            }
+        }
+    }
+    if (serving->scope == SERVE_ALL) {
+        /* If a message waits to be sent, all are served; else as long as there are slots. */
+        serving->scope = SERVE_ROUND;
+        serving->even_without_slots = atomic_exchange(&rndv->work.retry_recvs, false);
+        atomic_store_explicit(&rndv->work.pool_exhausted, false, memory_order_relaxed);
+        assert(regx_list_empty(round));
+        regx_list_move(round, pending);
+    }
+    if (serving->scope == SERVE_ROUND) {
+        if (regx_list_empty(round) || (!serving->even_without_slots && pool_is_exhausted(rndv))) {
+            regx_list_move(round,
+                           pending); /* those that were served go behind those that were not */
+            regx_list_move(pending, round);
+        } else {
+            recv = regx_recv_of_link(round->next);
+            regx_list_remove(&recv->link);
+        }
     }
     if (recv == NULL) {
         return false;
@@ -187,80 +144,75 @@ static bool take_next_locked(regx_rndv_t *rndv, regx_serving_t *serving)
     return true;
 }
 
-/* The receive has no stage left: it waits, or need not. */
-static void end_serving_locked(regx_rndv_t *rndv, regx_serving_t *serving)
-{
-    regx_rndv_recv_t *recv = serving->step->recv;
-    regx_slot_range_t range;
-
-    if (recv->phase == REGX_RECV_STARTED) {
-        const bool unsent = recv->outbox.count > 0 || recv->due > 0;
-
-        if (unsent) {
-            atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
-        }
-        regx_list_set(&rndv->recv_lists.pending, &recv->link,
-                      unsent || regx_recv_slot_range_locked(rndv, recv, &range));
-        if (recv->landed == recv->buffer.length &&
-            regx_recv_ends_by_arrived(recv)) { /* it may end */
-            regx_revoke_set_due(rndv);
-        }
-    }
-    serving->served += !regx_list_has(&recv->link);
-    if (serving->scope == SERVE_PEER && regx_list_has(&recv->link) && !recv->slots.waits_for_own) {
-        serving->scope = SERVE_NONE;
-    }
-    let_go_locked(rndv, serving);
-}
-
-/* Chooses the next stage, of the receive that is served or of the next one that has any. false: nothing
- * is left to do. */
-static bool choose_stage_locked(regx_rndv_t *rndv, regx_serving_t *serving)
+/* Does the next stage of the receive that is served, or of the next one that has any, until nothing is
+ * left to do. */
+static void serve_and_unlock(regx_rndv_t *rndv, regx_serving_t *serving)
 {
     regx_step_t *step = serving->step;
 
     while (step->recv != NULL || take_next_locked(rndv, serving)) {
         regx_rndv_recv_t *recv = step->recv;
+        regx_slot_range_t range;
 
         if (recv->phase == REGX_RECV_STARTED) {
             regx_control_flush(recv->peer->conn, &recv->outbox);
             recv->protocol->recv_next_locked(rndv, recv, step);
-            if (step->stage != REGX_STAGE_NONE) {
-                return true;
+        }
+        if (step->stage != REGX_STAGE_NONE) {
+            regx_unlock(&rndv->lock);
+            rndv->stages[step->stage](rndv, step); /* returns with the lock held */
+            step->stage = REGX_STAGE_NONE;
+            continue;
+        }
+        /* It has no stage left: it waits, or need not. */
+        if (recv->phase == REGX_RECV_STARTED) {
+            const bool unsent = recv->outbox.count > 0 || recv->due > 0;
+
+            if (unsent) {
+                atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
+            }
+            regx_list_set(&rndv->recv_lists.pending, &recv->link,
+                          unsent || regx_recv_slot_range_locked(rndv, recv, &range));
+            if (recv->landed == recv->buffer.length && regx_recv_ends_by_arrived(recv)) {
+                regx_revoke_set_due(rndv); /* it may end */
             }
         }
-        end_serving_locked(rndv, serving);
-    }
-    return false;
-}
-
-/* Without the lock; returns with it held. */
-static void do_stage(regx_rndv_t *rndv, regx_step_t *step)
-{
-    rndv->stages[step->stage](rndv, step);
-    step->stage = REGX_STAGE_NONE;
-}
-
-static void serve_and_unlock(regx_rndv_t *rndv, regx_serving_t *serving)
-{
-    while (choose_stage_locked(rndv, serving)) {
-        regx_unlock(&rndv->lock);
-        do_stage(rndv, serving->step);
+        serving->served += !regx_list_has(&recv->link);
+        if (serving->scope == SERVE_PEER && regx_list_has(&recv->link) &&
+            !recv->slots.waits_for_own) {
+            serving->scope = SERVE_NONE;
+        }
+        let_go_locked(rndv, serving);
     }
     regx_unlock(&rndv->lock);
 }
 
 void regx_recv_run(regx_rndv_t *rndv, regx_step_t *step)
 {
+    regx_rndv_recv_t *recv = step->recv;
     regx_serving_t serving = {.step = step};
-    const regx_peer_t *peer = step->recv->peer;
+    const regx_peer_t *peer = recv->peer;
+    regx_slot_range_t range;
 
     if (step->stage != REGX_STAGE_NONE) {
-        do_stage(rndv, step);
+        rndv->stages[step->stage](rndv, step); /* returns with the lock held */
+        step->stage = REGX_STAGE_NONE;
     } else {
         regx_lock(&rndv->lock);
     }
-    choose_scope_locked(rndv, &serving);
+    /* While the pool is enough for all, the receive is served next, because its slot is still in the
+     * processor's cache. But if it only now begins to wait for slots, and for nothing else, it goes behind
+     * others of its peer, which waited before. When some had to do without slots, all that want some get
+     * them, one after the other. */
+    const bool exhausted = pool_is_exhausted(rndv);
+    serving.peer = recv->peer;
+    serving.scope = exhausted ? SERVE_ALL : SERVE_PEER;
+    if ((exhausted || !regx_list_has(&recv->link)) && recv->phase == REGX_RECV_STARTED &&
+        recv->due == 0 && recv->outbox.count == 0 &&
+        regx_recv_slot_range_locked(rndv, recv, &range)) {
+        regx_list_set(&rndv->recv_lists.pending, &recv->link, true);
+        let_go_locked(rndv, &serving);
+    }
     serve_and_unlock(rndv, &serving);
     regx_recv_report(rndv, peer);
 }
