@@ -69,28 +69,22 @@ bool regx_rndv_is_paged(regx_rndv_t *rndv, const void *base, size_t length)
     return regx_paging_is_on(&rndv->paging, (uintptr_t)base, (uintptr_t)base + length);
 }
 
-/* Whether the sender would have the kernel write to memory that a userfaultfd of the program's watches.
- * The kernel looks up many pages (up to 1,024) before it fills them. If the program protects one in
- * between it is not told of the write; if it takes one away, the bytes are lost. A copy by this process
- * behaves like any store of the program. (By remap the sender writes to pages of regx's.) */
-static bool would_be_written_behind(regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
-{
-    const regx_conn_t *conn = recv->peer->conn;
-
-    return conn->single_copy && !conn->transport->forked &&
-           rndv->paths[recv->path]->sender_writes &&
-           regx_rndv_is_paged(rndv, recv->buffer.base, recv->buffer.length);
-}
-
 static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     const regx_strategy_t *strategy = rndv->config.strategy;
+    const regx_conn_t *conn = recv->peer->conn;
     const regx_path_t path =
         strategy->choose != NULL ? strategy->choose(rndv, recv) : strategy->path;
     regx_why_t why = obstacle(rndv->paths[path], recv->peer);
 
     set_path(rndv, recv, path, recv->why);
-    if (why == REGX_WHY_asked && would_be_written_behind(rndv, recv)) {
+    /* The sender is not to have the kernel write to memory that a userfaultfd of the program's watches. The
+     * kernel looks up many pages (up to 1,024) before it fills them. If the program protects one in between
+     * it is not told of the write; if it takes one away, the bytes are lost. A copy by this process behaves
+     * like any store of the program. (By remap the sender writes to pages of regx's.) */
+    if (why == REGX_WHY_asked && conn->single_copy && !conn->transport->forked &&
+        rndv->paths[path]->sender_writes &&
+        regx_rndv_is_paged(rndv, recv->buffer.base, recv->buffer.length)) {
         regx_fall_back(rndv, regx_why_texts[REGX_WHY_paged]);
         set_path(rndv, recv, REGX_PATH_read, REGX_WHY_paged);
         why = obstacle(rndv->paths[REGX_PATH_read], recv->peer);
