@@ -61,12 +61,6 @@ void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-/* Whether all that was granted is acknowledged, and there is room for RESUME. */
-static bool all_is_acknowledged(const regx_rndv_recv_t *recv)
-{
-    return recv->chunks_out == 0 && recv->slots.out == 0 && recv->outbox.count == 0;
-}
-
 /* Grants nothing until every grant is acknowledged, then everything from `offset` on. */
 static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset)
 {
@@ -204,46 +198,11 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
     look->resume = message.offset;
     revoke->lowest = regx_min(revoke->lowest, message.offset);
     revoke->wait.reason = NULL;
-    recv->landed = recv->granted = message.offset;
+    recv->landed = message.offset;
+    recv->granted = message.offset;
     recv->slots.only = atomic_load(&recv->peer->no_puts) || revoke->state == REGX_REVOKE_GIVEN_UP;
     recv->phase = REGX_RECV_STARTED;
     regx_control_post(recv->peer->conn, &recv->outbox, &message);
-}
-
-/* Why what is mapped cannot be granted again; NULL: it can. */
-static const char *look_for_memory(regx_watch_t *watch, uintptr_t from)
-{
-    if (!regx_watch_is_mapped(watch, from)) {
-        return gone;
-    }
-    if (regx_watch_renew(watch)) {
-        return NULL;
-    }
-    return regx_watch_is_mapped(watch, from) ? unreported : gone; /* again */
-}
-
-/* Looks at the memory. */
-static void look_at_memory(const regx_rndv_t *rndv, look_t *look)
-{
-    regx_rndv_recv_t *recv = look->recv;
-    regx_revocable_t *revoke = &recv->revoke;
-    const uintptr_t base = (uintptr_t)recv->buffer.base;
-    uintptr_t first = 0;
-
-    if (revoke->state == REGX_REVOKE_GIVEN_UP) {
-        return;
-    }
-    if (look->purpose == LOOK_MEMORY) { /* first: the look takes newly watched memory for changed */
-        look->lacks = look_for_memory(&revoke->watch, base + resume_of(rndv, revoke));
-    }
-    look->state = regx_watch_look(&revoke->watch, look->purpose == LOOK_END, &first);
-    look->changed = first > base ? first - base : 0;
-    if (look->purpose == LOOK_END && look->state == REGX_WATCH_QUIET &&
-        revoke->lowest < recv->buffer.length) {
-        look->unreadable =
-            !regx_buffer_prove(recv->buffer.base + revoke->lowest,
-                               recv->buffer.length - revoke->lowest, &look->checksum);
-    }
 }
 
 static need_t need_locked(regx_rndv_recv_t *recv)
@@ -262,7 +221,11 @@ static need_t need_locked(regx_rndv_recv_t *recv)
         return recv->outbox.count == 0 && (news || !pauses(revoke)) ? LOOK_END : NEED_LATER;
     case REGX_RECV_RESTARTING:
         regx_control_flush(recv->peer->conn, &recv->outbox);
-        return all_is_acknowledged(recv) && (news || !pauses(revoke)) ? LOOK_MEMORY : NEED_LATER;
+        if (recv->chunks_out > 0 || recv->slots.out > 0) { /* not all is acknowledged */
+            return NEED_LATER;
+        }
+        /* RESUME needs room in the outbox. */
+        return recv->outbox.count == 0 && (news || !pauses(revoke)) ? LOOK_MEMORY : NEED_LATER;
     case REGX_RECV_ARRIVED: /* a change is looked at only if DIFFERS restarts the receive */
         regx_control_flush(recv->peer->conn, &recv->outbox);
         return recv->outbox.count > 0 ? NEED_LATER : NEED_NOTHING;
@@ -274,9 +237,33 @@ static need_t need_locked(regx_rndv_recv_t *recv)
 regx_status_t regx_stage_look(regx_rndv_t *rndv, regx_step_t *step)
 {
     regx_rndv_recv_t *recv = step->recv;
+    regx_revocable_t *revoke = &recv->revoke;
     look_t *look = step->look;
 
-    look_at_memory(rndv, look);
+    if (revoke->state != REGX_REVOKE_GIVEN_UP) { /* else nothing is watched */
+        regx_watch_t *watch = &revoke->watch;
+        const uintptr_t base = (uintptr_t)recv->buffer.base;
+        uintptr_t first = 0;
+
+        /* Before the look, which takes newly watched memory for changed. */
+        if (look->purpose == LOOK_MEMORY) {
+            const uintptr_t from = base + resume_of(rndv, revoke);
+
+            if (!regx_watch_is_mapped(watch, from)) {
+                look->lacks = gone;
+            } else if (!regx_watch_renew(watch)) {
+                look->lacks = regx_watch_is_mapped(watch, from) ? unreported : gone; /* again */
+            }
+        }
+        look->state = regx_watch_look(watch, look->purpose == LOOK_END, &first);
+        look->changed = first > base ? first - base : 0;
+        if (look->purpose == LOOK_END && look->state == REGX_WATCH_QUIET &&
+            revoke->lowest < recv->buffer.length) {
+            look->unreadable =
+                !regx_buffer_prove(recv->buffer.base + revoke->lowest,
+                                   recv->buffer.length - revoke->lowest, &look->checksum);
+        }
+    }
     const bool changed = look->state == REGX_WATCH_CHANGED;
     regx_lock(&rndv->lock);
     switch (recv->phase) {
@@ -289,7 +276,7 @@ regx_status_t regx_stage_look(regx_rndv_t *rndv, regx_step_t *step)
         break;
     case REGX_RECV_RESTARTING:
         if (changed) {
-            recv->revoke.from = regx_min(recv->revoke.from, look->changed);
+            revoke->from = regx_min(revoke->from, look->changed);
         }
         resume_locked(rndv, look);
         break;
@@ -300,18 +287,6 @@ regx_status_t regx_stage_look(regx_rndv_t *rndv, regx_step_t *step)
         regx_revoke_set_due(rndv);
     }
     return REGX_OK;
-}
-
-static void report(const regx_rndv_t *rndv, const look_t *look)
-{
-    if (look->resumes) {
-        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
-                   "memory changed, or a write failed: sent again from byte %llu on",
-                   (unsigned long long)look->resume);
-    }
-    if (look->given_up != NULL) {
-        regx_fall_back(rndv, look->given_up);
-    }
 }
 
 void regx_revokes_advance(regx_rndv_t *rndv)
@@ -344,7 +319,14 @@ void regx_revokes_advance(regx_rndv_t *rndv)
             recv->busy = true;
             regx_unlock(&rndv->lock);
             regx_recv_run(rndv, &step);
-            report(rndv, &look);
+            if (look.resumes) {
+                regx_trace(rndv->config.trace, REGX_TRACE_PATH,
+                           "memory changed, or a write failed: sent again from byte %llu on",
+                           (unsigned long long)look.resume);
+            }
+            if (look.given_up != NULL) {
+                regx_fall_back(rndv, look.given_up);
+            }
             regx_lock(&rndv->lock);
         } else if (need == NEED_LATER) {
             regx_revoke_set_due(rndv);
@@ -405,61 +387,6 @@ regx_status_t regx_stage_compare(regx_rndv_t *rndv, regx_step_t *step)
     return REGX_OK;
 }
 
-/* No chunk that is queued is begun. Slots stay: they are not of the memory that changed. */
-static void take_revoke_locked(regx_rndv_send_t *send)
-{
-    for (unsigned left = send->queue.count; left > 0; left--) {
-        const regx_grant_t grant = *regx_send_first_grant(send);
-
-        regx_send_drop_grant(send);
-        if (grant.chunk) {
-            regx_send_nack_locked(send, grant.offset, grant.length, 0);
-        } else {
-            send->bytes.granted -= grant.length;
-            regx_send_grant(send, &grant);
-        }
-    }
-}
-
-/* An honest receiver sends RESUME when each grant is acknowledged: then none is queued or held, and
- * no NACK is unsent. Else it is malformed. */
-static bool take_resume_locked(regx_rndv_send_t *send, const regx_control_t *control)
-{
-    if (control->offset > send->bytes.granted || control->offset >= send->buffer.length ||
-        send->queue.count > 0 || send->held != NULL || send->outbox.count > 0) {
-        return false;
-    }
-    send->agreement.rewound += send->bytes.granted - control->offset;
-    send->bytes.granted = control->offset;
-    send->bytes.slots = regx_min(send->bytes.slots, control->offset);
-    send->agreement.restarts++;
-    send->agreement.state = REGX_AGREEMENT_DUE;
-    return true;
-}
-
-static bool take_arrived_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                                regx_step_t *step)
-{
-    const bool compares = (control->bits & REGX_CONTROL_CHECKSUM) != 0;
-
-    if (compares && control->offset >= send->buffer.length) {
-        return false;
-    }
-    if (send->status != REGX_OK) { /* it ends anyway */
-        return true;
-    }
-    if (!compares) {
-        send->agreement.state = REGX_AGREEMENT_REACHED;
-        return true;
-    }
-    send->agreement.state = REGX_AGREEMENT_PROVING;
-    send->agreement.offset = control->offset;
-    send->agreement.checksum = control->checksum;
-    send->in_flight++; /* it does not end meanwhile */
-    step->stage = REGX_STAGE_COMPARE;
-    return true;
-}
-
 bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
                                      regx_step_t *step)
 {
@@ -468,12 +395,49 @@ bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_
     }
     switch (control->type) {
     case REGX_CONTROL_REVOKE:
-        take_revoke_locked(send);
+        /* No chunk that is queued is begun. Slots stay: they are not of the memory that changed. */
+        for (unsigned left = send->queue.count; left > 0; left--) {
+            const regx_grant_t grant = *regx_send_first_grant(send);
+
+            regx_send_drop_grant(send);
+            if (grant.chunk) {
+                regx_send_nack_locked(send, grant.offset, grant.length, 0);
+            } else {
+                send->bytes.granted -= grant.length;
+                regx_send_grant(send, &grant);
+            }
+        }
         return true;
     case REGX_CONTROL_RESUME:
-        return take_resume_locked(send, control);
+        /* An honest receiver sends it when each grant is acknowledged: then none is queued or held, and
+         * no NACK is unsent. */
+        if (control->offset > send->bytes.granted || control->offset >= send->buffer.length ||
+            send->queue.count > 0 || send->held != NULL || send->outbox.count > 0) {
+            return false;
+        }
+        send->agreement.rewound += send->bytes.granted - control->offset;
+        send->bytes.granted = control->offset;
+        send->bytes.slots = regx_min(send->bytes.slots, control->offset);
+        send->agreement.restarts++;
+        return true;
     case REGX_CONTROL_ARRIVED:
-        return take_arrived_locked(send, control, step);
+        if ((control->bits & REGX_CONTROL_CHECKSUM) == 0) {
+            if (send->status == REGX_OK) { /* else it ends anyway */
+                send->agreement.state = REGX_AGREEMENT_REACHED;
+            }
+            return true;
+        }
+        if (control->offset >= send->buffer.length) {
+            return false;
+        }
+        if (send->status == REGX_OK) {
+            send->agreement.state = REGX_AGREEMENT_PROVING;
+            send->agreement.offset = control->offset;
+            send->agreement.checksum = control->checksum;
+            send->in_flight++; /* it does not end meanwhile */
+            step->stage = REGX_STAGE_COMPARE;
+        }
+        return true;
     default:
         return false;
     }
