@@ -55,17 +55,6 @@ static regx_stage_do_t *const stages[REGX_STAGE_COUNT] = {
 
 /* ---- its life ---- */
 
-/* A send buffer is registered so that the peer may also read it, the next time (exposed.c), if it is
- * still registered then. */
-static unsigned send_access(const regx_rndv_config_t *config, const regx_registry_t *registry)
-{
-    const bool exposed = config->may_expose && config->strategy->exposes &&
-                         registry->cache != NULL && !registry->on_demand &&
-                         registry->transport->ops->get != NULL;
-
-    return REGX_ACCESS_LOCAL | (exposed ? REGX_ACCESS_REMOTE_READ : 0);
-}
-
 regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *pool,
                               regx_registry_t *registry, regx_counters_t *counters)
 {
@@ -86,7 +75,12 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
      * bounce.c limits it further. */
     rndv->window = pool->slots / 2 * pool->slot_size;
     rndv->registry = registry;
-    rndv->send_access = send_access(config, registry);
+    rndv->send_access = REGX_ACCESS_LOCAL;
+    if (config->may_expose && config->strategy->exposes && registry->cache != NULL &&
+        !registry->on_demand && registry->transport->ops->get != NULL) {
+        /* The peer may also read a send buffer, the next time (exposed.c), if it is still registered then. */
+        rndv->send_access |= REGX_ACCESS_REMOTE_READ;
+    }
     rndv->counters = counters;
     rndv->nobody.id = UINT64_MAX;
     rndv->paths = strategy_of_path;

@@ -203,24 +203,9 @@ typedef struct part {
     char *to;
     size_t at; /* of the first, from the start of the landing */
     size_t length;
-    size_t out;   /* bytes of the user's old pages that are in the spare now */
-    size_t in;    /* bytes of the landing's that are the user's now, as the kernel reported */
-    size_t moved; /* the same in truth (copy_rest) */
+    size_t out; /* bytes of the user's old pages that are in the spare now */
+    size_t in;  /* bytes of the landing's that are the user's now, as the kernel reported */
 } part_t;
-
-static const char *reason_of(int error)
-{
-    switch (error) {
-    case EBUSY:
-        return "remap: pages pinned, shared with a child, or watched";
-    case EINVAL:
-        return "remap: memory that is locked or protected otherwise";
-    case ENOMEM:
-        return "remap: no memory, or too many mappings";
-    default:
-        return "remap: refused by the kernel";
-    }
-}
 
 static void report_change(const regx_landings_t *landings, const part_t *part)
 {
@@ -231,6 +216,7 @@ static void report_change(const regx_landings_t *landings, const part_t *part)
     }
 }
 
+/* NULL, or why not all of it was moved. */
 static const char *move_part(const regx_landings_t *landings, const regx_landing_t *landing,
                              part_t *part)
 {
@@ -251,27 +237,19 @@ static const char *move_part(const regx_landings_t *landings, const regx_landing
         (void)regx_uffd_unregister(landings->uffd.fd, start, end);
         report_change(landings, part);
     }
-    return part->in == part->length ? NULL : reason_of(error);
-}
-
-/* Copies what has not been moved. The kernel may have moved more pages than it said: it forgets some if it
- * had to wait for one before (Linux 6.18). A page that was moved reads as zeros in the landing. So a page of
- * zeros is not copied: either it was moved, or zeros are what was written. Then the user's old page is gone,
- * too (out of the buffer, into the spare), and zeros are read there. */
-static void copy_rest(const regx_landings_t *landings, const regx_landing_t *landing, part_t *part)
-{
-    size_t moved = part->in;
-
-    for (size_t at = part->in; at < part->length; at += landings->page) {
-        const char *const from = landing->memory + part->at + at;
-
-        if (at < part->out && from[0] == 0 && memcmp(from, from + 1, landings->page - 1) == 0) {
-            moved += landings->page;
-        } else {
-            memcpy(part->to + at, from, landings->page);
-        }
+    if (part->in == part->length) {
+        return NULL;
     }
-    part->moved = moved;
+    switch (error) {
+    case EBUSY:
+        return "remap: pages pinned, shared with a child, or watched";
+    case EINVAL:
+        return "remap: memory that is locked or protected otherwise";
+    case ENOMEM:
+        return "remap: no memory, or too many mappings";
+    default:
+        return "remap: refused by the kernel";
+    }
 }
 
 /* Makes the spare empty again, so that the user's old pages are what is written into next. */
@@ -314,23 +292,36 @@ const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *land
     const size_t skew = (uintptr_t)to % landings->page;
     regx_counters_t *counters = landings->counters;
     const char *reason = NULL;
-    part_t part = {0};
+    size_t moved = 0;
     uintptr_t start, end;
 
     assert(skew + length <= landing->used);
     if (whole_pages(landings, to, length, &start, &end)) {
         const size_t head = start - (uintptr_t)to;
+        part_t part = {.to = (char *)to + head, .at = skew + head, .length = end - start};
 
-        part = (part_t){.to = (char *)to + head, .at = skew + head, .length = end - start};
         memcpy(to, from, head);
         reason = move_part(landings, landing, &part);
-        copy_rest(landings, landing, &part);
+        /* What has not been moved is copied. The kernel may have moved more pages than it said: it forgets
+         * some if it had to wait for one before (Linux 6.18). A page that was moved reads as zeros in the
+         * landing. So a page of zeros is not copied: either it was moved, or zeros are what was written. Then
+         * the user's old page is gone, too (out of the buffer, into the spare), and zeros are read there. */
+        moved = part.in;
+        for (size_t at = part.in; at < part.length; at += landings->page) {
+            const char *const page = landing->memory + part.at + at;
+
+            if (at < part.out && page[0] == 0 && memcmp(page, page + 1, landings->page - 1) == 0) {
+                moved += landings->page;
+            } else {
+                memcpy(part.to + at, page, landings->page);
+            }
+        }
         memcpy(part.to + part.length, from + head + part.length, length - head - part.length);
         tidy(landings, landing, &part, regx_align_up(skew + length, landings->page));
     } else {
         regx_copy(to, from, length);
     }
-    regx_count(counters, &counters->remap_pages, part.moved / landings->page);
-    regx_count(counters, &counters->remap_copied_bytes, length - part.moved);
+    regx_count(counters, &counters->remap_pages, moved / landings->page);
+    regx_count(counters, &counters->remap_copied_bytes, length - moved);
     return reason;
 }
