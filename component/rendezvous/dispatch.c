@@ -144,59 +144,52 @@ void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, 
     }
 }
 
-static const regx_rndv_recv_t *find_slot(const regx_rndv_t *rndv, uint32_t what,
-                                         regx_control_t *control)
-{
-    const uint64_t offset = (uint64_t)what * REGX_IMMEDIATE_SLOT_UNIT;
-    const uint64_t index = offset / rndv->pool->slot_size;
-
-    if (offset % rndv->pool->slot_size != 0 || index >= rndv->pool->slots) {
-        return NULL;
-    }
-    const regx_slot_use_t *use = &rndv->slots[index];
-    control->type = REGX_CONTROL_ATP_SLOT;
-    control->slot = (uint32_t)offset;
-    control->offset = use->offset;
-    control->length = use->length;
-    return use->recv;
-}
-
-static const regx_rndv_recv_t *find_chunk(const regx_rndv_t *rndv, uint32_t what,
-                                          regx_control_t *control)
-{
-    const regx_rndv_recv_t *recv =
-        regx_handle_table_at(&rndv->recvs, regx_immediate_low(what, REGX_IMMEDIATE_RECV_BITS));
-    const uint64_t offset = (uint64_t)(what >> REGX_IMMEDIATE_RECV_BITS) * rndv->config.chunk_size;
-
-    for (unsigned i = 0; recv != NULL && i < rndv->config.chunk_depth; i++) {
-        const regx_chunk_t *chunk = &recv->chunks[i];
-
-        if (chunk->state == REGX_CHUNK_GRANTED && chunk->offset == offset) {
-            control->type = REGX_CONTROL_ATP_CHUNK;
-            control->offset = chunk->offset;
-            control->length = chunk->length;
-            return recv;
-        }
-    }
-    return NULL;
-}
-
 /* Immediate data stands for an ATP without the sender's handle. */
 void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate)
 {
     const uint32_t what = regx_immediate_low(immediate, REGX_IMMEDIATE_WHAT_BITS);
     const uint32_t generation =
         regx_immediate_low(immediate >> REGX_IMMEDIATE_WHAT_BITS, REGX_IMMEDIATE_GENERATION_BITS);
+    const regx_rndv_recv_t *recv = NULL;
     regx_control_t control = {.bits = REGX_CONTROL_ANONYMOUS};
 
     regx_lock(&rndv->lock);
-    const regx_rndv_recv_t *recv = (immediate & REGX_IMMEDIATE_CHUNK) != 0
-                                       ? find_chunk(rndv, what, &control)
-                                       : find_slot(rndv, what, &control);
+    if ((immediate & REGX_IMMEDIATE_CHUNK) != 0) {
+        const regx_rndv_recv_t *named =
+            regx_handle_table_at(&rndv->recvs, regx_immediate_low(what, REGX_IMMEDIATE_RECV_BITS));
+        const uint64_t offset =
+            (uint64_t)(what >> REGX_IMMEDIATE_RECV_BITS) * rndv->config.chunk_size;
+
+        for (unsigned i = 0; named != NULL && recv == NULL && i < rndv->config.chunk_depth; i++) {
+            const regx_chunk_t *chunk = &named->chunks[i];
+
+            if (chunk->state == REGX_CHUNK_GRANTED && chunk->offset == offset) {
+                control.type = REGX_CONTROL_ATP_CHUNK;
+                control.offset = chunk->offset;
+                control.length = chunk->length;
+                recv = named;
+            }
+        }
+    } else {
+        const uint64_t offset = (uint64_t)what * REGX_IMMEDIATE_SLOT_UNIT;
+        const uint64_t index = offset / rndv->pool->slot_size;
+
+        if (offset % rndv->pool->slot_size == 0 && index < rndv->pool->slots) {
+            const regx_slot_use_t *use = &rndv->slots[index];
+
+            control.type = REGX_CONTROL_ATP_SLOT;
+            control.slot = (uint32_t)offset;
+            control.offset = use->offset;
+            control.length = use->length;
+            recv = use->recv;
+        }
+    }
     const bool known =
         (immediate & REGX_IMMEDIATE_ATP) != 0 && recv != NULL &&
         regx_immediate_low(recv->cts.recv.generation, REGX_IMMEDIATE_GENERATION_BITS) == generation;
-    control.to = known ? recv->cts.recv : control.to;
+    if (known) {
+        control.to = recv->cts.recv;
+    }
     regx_unlock(&rndv->lock);
     if (known) {
         regx_recv_control(rndv, sender, &control);
