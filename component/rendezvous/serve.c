@@ -26,38 +26,30 @@
 
 /* ---- a message of the sender arrives ---- */
 
-/* Whether that sender may send that now. With `verify` an ATP or RKEY without a checksum is refused. */
-static bool acceptable(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint64_t sender,
-                       const regx_control_t *control)
-{
-    const bool atp =
-        control->type == REGX_CONTROL_ATP_SLOT || control->type == REGX_CONTROL_ATP_CHUNK;
-    const bool unchecked = rndv->config.verify && (control->bits & REGX_CONTROL_CHECKSUM) == 0 &&
-                           (atp || control->type == REGX_CONTROL_RKEY);
-    const bool known = recv->phase == REGX_RECV_OPENED ||
-                       (control->bits & REGX_CONTROL_ANONYMOUS) != 0 ||
-                       (recv->sender.id == control->from.id &&
-                        recv->sender.generation == control->from.generation);
-    const bool open = recv->phase != REGX_RECV_READING && recv->phase != REGX_RECV_LOST &&
-                      recv->phase != REGX_RECV_CLOSED;
-
-    return open && recv->peer->id == sender && known && !unchecked;
-}
-
 void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
 {
+    const bool anonymous = (control->bits & REGX_CONTROL_ANONYMOUS) != 0;
+    /* With `verify` an ATP or RKEY without a checksum is refused. */
+    const bool lacks_checksum =
+        rndv->config.verify && (control->bits & REGX_CONTROL_CHECKSUM) == 0 &&
+        (control->type == REGX_CONTROL_ATP_SLOT || control->type == REGX_CONTROL_ATP_CHUNK ||
+         control->type == REGX_CONTROL_RKEY);
     regx_step_t step = {.stage = REGX_STAGE_NONE, .control = control};
 
     regx_lock(&rndv->lock);
     regx_rndv_recv_t *recv = regx_handle_table_find(&rndv->recvs, control->to);
-    if (recv == NULL || !acceptable(rndv, recv, sender, control) ||
+    if (recv == NULL || recv->peer->id != sender || recv->phase == REGX_RECV_READING ||
+        recv->phase == REGX_RECV_LOST || recv->phase == REGX_RECV_CLOSED || lacks_checksum ||
+        (recv->phase != REGX_RECV_OPENED && !anonymous &&
+         (recv->sender.id != control->from.id ||
+          recv->sender.generation != control->from.generation)) ||
         (control->type != REGX_CONTROL_READY &&
          !recv->protocol->recv_control_locked(rndv, recv, control, &step))) {
         regx_unlock(&rndv->lock);
         regx_count_malformed(rndv->counters);
         return;
     }
-    if ((control->bits & REGX_CONTROL_ANONYMOUS) == 0) {
+    if (!anonymous) {
         recv->sender = control->from;
         if (recv->phase == REGX_RECV_OPENED) {
             recv->phase = REGX_RECV_STARTED;
