@@ -17,29 +17,6 @@ _Static_assert(offsetof(struct regx_rndv_recv, cts) == 0, "the owner ships the f
 
 /* ---- a receive is opened ---- */
 
-static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
-{
-    /* Room in the outbox for an ATS of each chunk, a grant, and a REVOKE. */
-    const unsigned chunks = rndv->config.chunk_depth, messages = chunks + 2;
-    const size_t size = sizeof(regx_rndv_recv_t) + chunks * sizeof(regx_chunk_t) +
-                        messages * sizeof(regx_control_t);
-
-    regx_lock(&rndv->lock);
-    regx_rndv_recv_t *recv = regx_spares_take(&rndv->spares.recvs);
-    regx_unlock(&rndv->lock);
-    if (recv == NULL && (recv = malloc(size)) == NULL) {
-        return NULL;
-    }
-    memset(recv, 0, sizeof(*recv));
-    recv->rndv = rndv;
-    recv->outbox =
-        (regx_outbox_t){.room = messages, .messages = (regx_control_t *)&recv->chunks[chunks]};
-    for (unsigned i = 0; i < chunks; i++) {
-        recv->chunks[i].state = REGX_CHUNK_FREE;
-    }
-    return recv;
-}
-
 static void set_path(const regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_path_t path,
                      regx_why_t why)
 {
@@ -159,10 +136,25 @@ static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base,
                                       size_t length, bool to_get)
 {
-    regx_rndv_recv_t *recv = recv_new(rndv);
+    /* Room in the outbox for an ATS of each chunk, a grant, and a REVOKE. */
+    const unsigned chunks = rndv->config.chunk_depth, messages = chunks + 2;
 
+    regx_lock(&rndv->lock);
+    regx_rndv_recv_t *recv = regx_spares_take(&rndv->spares.recvs);
+    regx_unlock(&rndv->lock);
+    if (recv == NULL) {
+        recv = malloc(sizeof(*recv) + chunks * sizeof(regx_chunk_t) +
+                      messages * sizeof(regx_control_t));
+    }
     if (recv == NULL) {
         return NULL;
+    }
+    memset(recv, 0, sizeof(*recv));
+    recv->rndv = rndv;
+    recv->outbox =
+        (regx_outbox_t){.room = messages, .messages = (regx_control_t *)&recv->chunks[chunks]};
+    for (unsigned i = 0; i < chunks; i++) {
+        recv->chunks[i].state = REGX_CHUNK_FREE;
     }
     /* What the program stored past the caches (movnt) must not come after what a peer writes. */
     regx_fence_stores();

@@ -123,10 +123,9 @@ struct regx_rndv_recv {
     const regx_protocol_t *protocol;
     regx_path_t path;
     regx_recv_phase_t phase;
-    bool busy;          /* a thread works on it; see engine.h */
-    regx_why_t why;     /* it goes by that path */
-    bool corrupt;       /* a checksum differed, or bytes were lost, and that was noted */
-    bool may_be_longer; /* than the user's buffer: ob1 has a message read as a whole */
+    bool busy;      /* a thread works on it; see engine.h */
+    regx_why_t why; /* it goes by that path */
+    bool corrupt;   /* a checksum differed, or bytes were lost, and that was noted */
     struct {
         unsigned out;       /* granted and not acknowledged */
         size_t bytes;       /* in those */
@@ -136,17 +135,20 @@ struct regx_rndv_recv {
         bool waits_for_own; /* it has to wait until some of its own slots are filled: slots of
                                others do not help. As found when it was last served */
     } slots;
-    regx_trial_t trial;   /* its part in auto's choice */
     uint64_t granted;     /* nothing from this offset on has been granted */
     uint64_t landed;      /* bytes */
     unsigned chunks_out;  /* chunks granted and not acknowledged; or advertised, and not yet got or
                             given up */
-    unsigned due;         /* chunks in GET_DUE */
-    uint32_t drain;       /* its memory, held (registration/monitor/monitor.h) */
     unsigned holds;       /* gets under way, and the closing thread: they keep a closed record */
     regx_outbox_t outbox; /* a grant, and REVOKE behind it; or ATS of each chunk, and a grant */
-    regx_revocable_t revoke;
-    struct { /* READING (exposed.c) */
+
+    /* What only some need: */
+    regx_trial_t trial;      /* by the strategy auto: its part in the choice */
+    unsigned due;            /* by gets of chunks: those in GET_DUE (get.c) */
+    uint32_t drain;          /* with btl_regx_inuse drain: the mark of its memory (monitor.h) */
+    regx_revocable_t revoke; /* with btl_regx_grant */
+    bool may_be_longer;      /* than the user's buffer: ob1 has a message read as a whole */
+    struct {                 /* READING (exposed.c) */
         regx_get_t get;
         regx_region_t region; /* over an RDMA device: what get.region is of */
         bool has_checksum;    /* the sender has made one */
@@ -154,6 +156,7 @@ struct regx_rndv_recv {
         regx_rndv_got_t done;
         void *context;
     } whole;
+
     regx_chunk_t chunks[]; /* config.chunk_depth of them, and behind them the outbox's messages */
 };
 
