@@ -85,7 +85,7 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
     }
     memset(exposure->bytes, 0, sizeof(exposure->bytes));
     memcpy(exposure->bytes, &wire, sizeof(wire));
-    /* Another core may read the bytes: see advertise_locked in get.c. */
+    /* Another core may read the bytes: see regx_stage_advertise in get.c. */
     regx_fence_stores();
     return true;
 }
