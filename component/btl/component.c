@@ -84,14 +84,6 @@ static void close_module(regx_component_t *component, regx_module_t *module)
     regx_module_close(module);
 }
 
-static void close_modules(regx_component_t *component)
-{
-    while (component->module_count > 0) {
-        close_module(component, component->modules[component->module_count - 1]);
-    }
-    regx_backend_stop(component);
-}
-
 /* A child may go on with MPI while its parent only waits: as long as both live, peers cannot tell
  * them apart. */
 static void note_fork(void)
@@ -103,47 +95,19 @@ static void note_fork(void)
     }
 }
 
-static bool start_modules(regx_component_t *component)
-{
-    pthread_atfork(NULL, NULL, note_fork);
-    if (!regx_transports_open(component) || !regx_backend_start(component)) {
-        return false;
-    }
-    for (unsigned i = 0; i < component->module_count; i++) {
-        if (!regx_module_start(component->modules[i])) {
-            return false;
-        }
-    }
-    if (!regx_address_publish(component)) {
-        regx_compat_output("cannot publish its address");
-        return false;
-    }
-    if (regx_compat_takes_ob1()) { /* else another PML may be chosen, and use no BTL */
-        regx_address_warn_of_other_nodes(component);
-    }
-    return true;
-}
-
-/* Bytes of the pools that are registered with a device; 0: there is none. */
-static uint64_t registered_pools(const regx_component_t *component)
-{
-    uint64_t bytes = 0;
-
-    for (unsigned i = 0; i < component->module_count; i++) {
-        const regx_transport_t *transport = component->modules[i]->transport;
-
-        bytes += transport->registers ? transport->pool_size : 0;
-    }
-    return bytes;
-}
-
 /* What registrations may lock is less than the pool, a message's chunks and what the transport has
  * locked for itself: the pool may be smaller than it was to be, and some messages bounce. */
 static void warn_if_limited(const regx_component_t *component)
 {
     const regx_params_t *params = &component->params;
     const uint64_t limit = regx_memlock_limit();
-    const uint64_t pool = registered_pools(component);
+    uint64_t pool = 0; /* bytes of the pools that are registered with a device */
+
+    for (unsigned i = 0; i < component->module_count; i++) {
+        const regx_transport_t *transport = component->modules[i]->transport;
+
+        pool += transport->registers ? transport->pool_size : 0;
+    }
     if (pool == 0 || limit == REGX_MEMLOCK_NONE || !regx_compat_prints()) {
         return;
     }
@@ -161,51 +125,12 @@ static void warn_if_limited(const regx_component_t *component)
     }
 }
 
-/* Whether several threads may call. Of those of MPI_Session_init (5.0), and of Open MPI's own progress
- * thread, only opal_using_threads tells. Also where a call that changes memory in use is to wait,
- * since then another one goes on with transfers (registration/monitor/monitor.h). */
-static bool has_threads(const regx_component_t *component, bool mpi_threads)
-{
-    if (component->params.settings.registration.inuse == REGX_INUSE_DRAIN) {
-        opal_set_using_threads(true); /* whatever the program asked for */
-        return true;
-    }
-    return mpi_threads || opal_using_threads();
-}
-
-static mca_btl_base_module_t **start(regx_component_t *component, int *count, bool mpi_threads)
-{
-    mca_btl_base_module_t **modules;
-
-    component->face = &face;
-    regx_params_warn_of_unknown();
-    if (!regx_params_read(&component->params, &face)) {
-        return NULL;
-    }
-    memset(&component->counters, 0, sizeof(component->counters));
-    memset(component->flows, 0, sizeof(component->flows));
-    component->counters.threads = component->threads = has_threads(component, mpi_threads);
-    component->warned_of_change = component->said_unreachable = component->said_unfit = false;
-    component->ending = false;
-    modules = start_modules(component) ? calloc(component->module_count, sizeof(*modules)) : NULL;
-    if (modules == NULL) {
-        close_modules(component);
-        return NULL;
-    }
-    regx_verbose_choice(component);
-    warn_if_limited(component);
-    for (unsigned i = 0; i < component->module_count; i++) {
-        modules[i] = &component->modules[i]->super;
-    }
-    *count = (int)component->module_count;
-    return modules;
-}
-
-/* Open MPI's flag for progress threads is ignored: 4.1 always sets it (has_threads). */
+/* Open MPI's flag for progress threads is ignored: 4.1 always sets it. */
 static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads)
 {
     regx_component_t *component = &mca_btl_regx_component;
     mca_btl_base_module_t **modules;
+    bool drains;
 
     (void)progress_threads;
     *count = 0;
@@ -215,11 +140,60 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
                    "not used: neither named in btl nor enabled by btl_regx_enable");
         return NULL;
     }
-    modules = start(component, count, mpi_threads);
-    if (modules == NULL) {
-        regx_address_publish_none(component);
+    component->face = &face;
+    regx_params_warn_of_unknown();
+    if (!regx_params_read(&component->params, &face)) {
+        goto unusable;
     }
+    memset(&component->counters, 0, sizeof(component->counters));
+    memset(component->flows, 0, sizeof(component->flows));
+    /* Whether several threads may call. Of those of MPI_Session_init (5.0), and of Open MPI's own
+     * progress thread, only opal_using_threads tells. Also where a call that changes memory in use is to
+     * wait, since then another one goes on with transfers (registration/monitor/monitor.h). */
+    drains = component->params.settings.registration.inuse == REGX_INUSE_DRAIN;
+    if (drains) {
+        opal_set_using_threads(true); /* whatever the program asked for */
+    }
+    component->threads = drains || mpi_threads || opal_using_threads();
+    component->counters.threads = component->threads;
+    component->warned_of_change = component->said_unreachable = component->said_unfit = false;
+    component->ending = false;
+    pthread_atfork(NULL, NULL, note_fork);
+    if (!regx_transports_open(component) || !regx_backend_start(component)) {
+        goto close;
+    }
+    for (unsigned i = 0; i < component->module_count; i++) {
+        if (!regx_module_start(component->modules[i])) {
+            goto close;
+        }
+    }
+    if (!regx_address_publish(component)) {
+        regx_compat_output("cannot publish its address");
+        goto close;
+    }
+    if (regx_compat_takes_ob1()) { /* else another PML may be chosen, and use no BTL */
+        regx_address_warn_of_other_nodes(component);
+    }
+    modules = calloc(component->module_count, sizeof(*modules));
+    if (modules == NULL) {
+        goto close;
+    }
+    regx_verbose_choice(component);
+    warn_if_limited(component);
+    for (unsigned i = 0; i < component->module_count; i++) {
+        modules[i] = &component->modules[i]->super;
+    }
+    *count = (int)component->module_count;
     return modules;
+
+close:
+    while (component->module_count > 0) {
+        close_module(component, component->modules[component->module_count - 1]);
+    }
+    regx_backend_stop(component);
+unusable:
+    regx_address_publish_none(component);
+    return NULL;
 }
 
 static __attribute__((noinline)) int progress_several(void)
@@ -242,30 +216,27 @@ static int component_progress(void)
                                         : progress_several();
 }
 
-static bool is_bound(void)
-{
-    cpu_set_t cores;
-
-    return sched_getaffinity(0, sizeof(cores), &cores) == 0 &&
-           CPU_COUNT(&cores) < sysconf(_SC_NPROCESSORS_ONLN);
-}
-
-static regx_neighbour_t neighbour_of(const opal_proc_t *proc)
-{
-    return !is_bound()                                    ? REGX_NEIGHBOUR_ANY
-           : OPAL_PROC_ON_LOCAL_L2CACHE(proc->proc_flags) ? REGX_NEIGHBOUR_L2
-           : OPAL_PROC_ON_LOCAL_L3CACHE(proc->proc_flags) ? REGX_NEIGHBOUR_L3
-           : OPAL_PROC_ON_LOCAL_SOCKET(proc->proc_flags)  ? REGX_NEIGHBOUR_PACKAGE
-                                                          : REGX_NEIGHBOUR_NODE;
-}
-
 /* Of all neighbours the one that is farthest away tells what messages cost. */
 static void tell_costs(regx_module_t *module, const opal_proc_t *proc)
 {
-    const regx_neighbour_t neighbour = neighbour_of(proc);
+    regx_neighbour_t neighbour = REGX_NEIGHBOUR_NODE;
+    cpu_set_t cores;
 
-    if (module->params->settings.component.costs[0] != '\0' && module->kind == REGX_ON_NODE &&
-        !module->transport->registers && neighbour >= module->farthest) {
+    if (module->params->settings.component.costs[0] == '\0' || module->kind != REGX_ON_NODE ||
+        module->transport->registers) {
+        return;
+    }
+    if (sched_getaffinity(0, sizeof(cores), &cores) != 0 ||
+        CPU_COUNT(&cores) >= sysconf(_SC_NPROCESSORS_ONLN)) {
+        neighbour = REGX_NEIGHBOUR_ANY; /* this process is not bound */
+    } else if (OPAL_PROC_ON_LOCAL_L2CACHE(proc->proc_flags)) {
+        neighbour = REGX_NEIGHBOUR_L2;
+    } else if (OPAL_PROC_ON_LOCAL_L3CACHE(proc->proc_flags)) {
+        neighbour = REGX_NEIGHBOUR_L3;
+    } else if (OPAL_PROC_ON_LOCAL_SOCKET(proc->proc_flags)) {
+        neighbour = REGX_NEIGHBOUR_PACKAGE;
+    }
+    if (neighbour >= module->farthest) {
         module->farthest = neighbour + 1;
         regx_costs_tell(&module->params->costs, neighbour, &module->eager, module->rndv);
     }
@@ -317,13 +288,22 @@ static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_
     return OPAL_SUCCESS;
 }
 
-/* Sends what Open MPI counts as sent. By all modules at once: a peer that waits for this
- * process at one may be waited for at another. */
-static void send_rest(regx_component_t *component)
+/* Once, before the first module is finalized. */
+static void end_all(regx_component_t *component)
 {
     const struct timespec pause = {.tv_nsec = 50000};
     bool more = true;
 
+    component->ending = true;
+    if (component->drain != NULL) { /* its thread calls progress, of modules that are to go */
+        regx_drain_stop(component->drain);
+    }
+    regx_alloc_mem_stop();
+    for (unsigned i = 0; i < component->module_count; i++) {
+        regx_module_end(component->modules[i]);
+    }
+    /* Sends what Open MPI counts as sent. By all modules at once: a peer that waits for this process at
+     * one may be waited for at another. */
     while (more) {
         more = false;
         for (unsigned i = 0; i < component->module_count; i++) {
@@ -333,23 +313,6 @@ static void send_rest(regx_component_t *component)
             nanosleep(&pause, NULL); /* a peer may need this core to read */
         }
     }
-}
-
-/* Once, before the first module is finalized. */
-static void end_all(regx_component_t *component)
-{
-    if (component->ending) {
-        return;
-    }
-    component->ending = true;
-    if (component->drain != NULL) { /* its thread calls progress, of modules that are to go */
-        regx_drain_stop(component->drain);
-    }
-    regx_alloc_mem_stop();
-    for (unsigned i = 0; i < component->module_count; i++) {
-        regx_module_end(component->modules[i]);
-    }
-    send_rest(component);
     regx_report(component);
 }
 
@@ -357,7 +320,9 @@ static int module_finalize(mca_btl_base_module_t *btl)
 {
     regx_component_t *component = &mca_btl_regx_component;
 
-    end_all(component);
+    if (!component->ending) {
+        end_all(component);
+    }
     close_module(component, regx_module_of(btl));
     if (component->module_count == 0) {
         regx_backend_stop(component);

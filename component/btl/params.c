@@ -21,17 +21,6 @@ static char *values[PARAMS_MAX];
 /* The component that they are of. */
 static const mca_base_component_t *registered;
 
-static const regx_param_text_t *text_of(const regx_param_t *param)
-{
-    const regx_param_text_t *text = regx_param_texts;
-
-    while (strcmp(text->name, param->name) != 0) {
-        text++;
-        assert(text->name != NULL); /* regx.conf has every parameter */
-    }
-    return text;
-}
-
 void regx_params_register(const mca_base_component_t *component)
 {
     const regx_param_t *param;
@@ -39,9 +28,13 @@ void regx_params_register(const mca_base_component_t *component)
 
     registered = component;
     for (unsigned i = 0; (param = regx_settings_param(i, &layer)) != NULL; i++) {
-        const regx_param_text_t *text = text_of(param);
+        const regx_param_text_t *text = regx_param_texts;
 
         assert(i < PARAMS_MAX);
+        while (strcmp(text->name, param->name) != 0) {
+            text++;
+            assert(text->name != NULL); /* regx.conf has every parameter */
+        }
         values[i] = (char *)(uintptr_t)text->initial; /* Open MPI copies it */
         mca_base_component_var_register(
             registered, param->name, text->help, MCA_BASE_VAR_TYPE_STRING, NULL, 0, 0,
@@ -89,22 +82,6 @@ bool regx_params_complain(const char *format, ...)
     return false;
 }
 
-/* A list is Open MPI's string, and gone before modules are finalized: it is read while transports
- * open, not later. */
-static bool read_all(regx_settings_t *settings)
-{
-    const regx_param_t *param;
-    regx_error_t error;
-    size_t layer;
-
-    for (unsigned i = 0; (param = regx_settings_param(i, &layer)) != NULL; i++) {
-        if (!regx_param_read(param, values[i], (char *)settings + layer, error)) {
-            return regx_params_complain("%s", error);
-        }
-    }
-    return true;
-}
-
 bool regx_params_named(void)
 {
     mca_base_var_source_t source;
@@ -125,13 +102,6 @@ bool regx_params_asked(void)
 }
 
 /* ---- what depends on more than the value itself ---- */
-
-static bool check_devices(const regx_transport_settings_t *transport)
-{
-    return transport->if_include == NULL || transport->if_exclude == NULL ||
-           regx_params_complain(REGX_PREFIX "if_include and " REGX_PREFIX
-                                            "if_exclude are both given; allowed: one");
-}
 
 static bool is_revocable(const char *strategy)
 {
@@ -181,37 +151,6 @@ static bool check_grant(const regx_params_t *params)
         allowed);
 }
 
-/* By default, half of what may be locked is left to registrations. */
-static void size_pool(regx_params_t *params, uint64_t page)
-{
-    regx_pool_settings_t *pool = &params->settings.pool;
-    const uint64_t half = regx_memlock_limit() / 2 & ~(page - 1);
-
-    params->pool_given = pool->pool_size != 0;
-    params->pool_wanted = pool->pool_size;
-    if (!params->pool_given) {
-        pool->pool_size = regx_max(regx_min(half, POOL_MAX_BY_DEFAULT), 2 * pool->slot_size);
-        params->pool_wanted = regx_max(pool->pool_size, POOL_MAX_BY_DEFAULT);
-    }
-}
-
-/* Open MPI's own setting for: keep nothing. */
-static void apply_leave_pinned(regx_params_t *params)
-{
-    mca_base_var_source_t source;
-    const int *leave = regx_param_stored("ompi", "mpi", NULL, "leave_pinned", &source);
-
-    params->leave_pinned = leave == NULL || *leave != 0 || source == MCA_BASE_VAR_SOURCE_DEFAULT ||
-                           regx_param_given("backend");
-    if (!params->leave_pinned) {
-        params->settings.registration.backend = regx_backend_none.name;
-        if (regx_compat_prints()) {
-            regx_compat_output("mpi_leave_pinned=0: registrations are not kept; " REGX_PREFIX
-                               "backend overrides this");
-        }
-    }
-}
-
 /* A process's part of what is pinned for all of the job's on this node: a quarter of its memory. */
 static uint64_t part_of_memory(uint64_t page)
 {
@@ -221,57 +160,7 @@ static uint64_t part_of_memory(uint64_t page)
     return regx_max(bytes & ~(page - 1), page);
 }
 
-/* A default that fits: what is kept leaves the application the larger part of the node's memory,
- * and transfers under way half of what may be locked, if anything is. */
-static void size_cache(regx_params_t *params, uint64_t page)
-{
-    regx_registration_settings_t *registration = &params->settings.registration;
-    const regx_backend_t *backend = regx_backend_find(registration->backend); /* NULL: auto */
-    uint64_t bytes = part_of_memory(page);
-    const uint64_t limit = regx_memlock_limit(), pool = params->settings.pool.pool_size;
-
-    if (registration->cache_bytes != 0) {
-        return;
-    }
-    if (limit != REGX_MEMLOCK_NONE && (backend == NULL || !backend->pins_nothing)) {
-        bytes = regx_min(bytes, limit > pool ? (limit - pool) / 2 : 0);
-    }
-    registration->cache_bytes = regx_max(bytes & ~(page - 1), page);
-}
-
-/* Memory that is pinned is lacking only where the kernel would else have swapped it. A node with
- * little swap space is not made for programs that are larger than its memory. */
-static bool has_swap(void)
-{
-    struct sysinfo node;
-
-    return sysinfo(&node) == 0 && node.totalswap > 0 && node.totalswap >= node.totalram / 4;
-}
-
-/* A default that fits: transfers under way may pin as much again. */
-static void size_once(regx_params_t *params, uint64_t page)
-{
-    uint64_t *bytes = &params->settings.registration.once_bytes;
-
-    if (*bytes == 0) {
-        *bytes = has_swap() ? part_of_memory(page) : REGX_UNLIMITED;
-    }
-}
-
 /* ---- what Open MPI registers for every BTL: it keeps its meaning or is refused by name ---- */
-
-/* What goes along with an RTS. */
-static bool check_rts(regx_params_t *params, mca_btl_base_module_t *btl)
-{
-    params->rts_contiguous = regx_param_given("rndv_eager_limit");
-    if (!params->rts_contiguous) {
-        btl->btl_rndv_eager_limit = regx_min(btl->btl_rndv_eager_limit, btl->btl_eager_limit);
-    }
-    return btl->btl_rndv_eager_limit <= btl->btl_eager_limit ||
-           regx_params_complain(REGX_PREFIX "rndv_eager_limit=%zu; allowed: 0 to " REGX_PREFIX
-                                            "eager_limit (%zu)",
-                                btl->btl_rndv_eager_limit, btl->btl_eager_limit);
-}
 
 static bool check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
 {
@@ -311,25 +200,85 @@ static bool check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
             REGX_PREFIX "get_limit=%zu: regx gets each message at once, in steps of its own",
             btl->btl_get_limit);
     }
-    return check_rts(params, btl);
+    /* What goes along with an RTS. */
+    params->rts_contiguous = regx_param_given("rndv_eager_limit");
+    if (!params->rts_contiguous) {
+        btl->btl_rndv_eager_limit = regx_min(btl->btl_rndv_eager_limit, btl->btl_eager_limit);
+    }
+    return btl->btl_rndv_eager_limit <= btl->btl_eager_limit ||
+           regx_params_complain(REGX_PREFIX "rndv_eager_limit=%zu; allowed: 0 to " REGX_PREFIX
+                                            "eager_limit (%zu)",
+                                btl->btl_rndv_eager_limit, btl->btl_eager_limit);
 }
 
 bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl)
 {
+    const regx_transport_settings_t *transports = &params->settings.transports.all;
     const uint64_t page = regx_page_size();
+    regx_registration_settings_t *registration = &params->settings.registration;
+    regx_pool_settings_t *pool = &params->settings.pool;
+    const uint64_t limit = regx_memlock_limit();
+    mca_base_var_source_t source;
+    const regx_param_t *param;
+    struct sysinfo node;
     regx_error_t error;
+    size_t layer;
 
-    if (!read_all(&params->settings) || !check_devices(&params->settings.transports.all)) {
-        return false;
+    /* A list is Open MPI's string, and gone before modules are finalized: it is read while transports
+     * open, not later. */
+    for (unsigned i = 0; (param = regx_settings_param(i, &layer)) != NULL; i++) {
+        if (!regx_param_read(param, values[i], (char *)&params->settings + layer, error)) {
+            return regx_params_complain("%s", error);
+        }
+    }
+    if (transports->if_include != NULL && transports->if_exclude != NULL) {
+        return regx_params_complain(REGX_PREFIX "if_include and " REGX_PREFIX
+                                                "if_exclude are both given; allowed: one");
     }
     params->strategy = regx_strategy_find(params->settings.rendezvous.rendezvous);
-    size_pool(params, page);
-    apply_leave_pinned(params);
+    /* By default, half of what may be locked is left to registrations. */
+    params->pool_given = pool->pool_size != 0;
+    params->pool_wanted = pool->pool_size;
+    if (!params->pool_given) {
+        const uint64_t half = limit / 2 & ~(page - 1);
+
+        pool->pool_size = regx_max(regx_min(half, POOL_MAX_BY_DEFAULT), 2 * pool->slot_size);
+        params->pool_wanted = regx_max(pool->pool_size, POOL_MAX_BY_DEFAULT);
+    }
+    /* Open MPI's own setting for: keep nothing. */
+    const int *leave = regx_param_stored("ompi", "mpi", NULL, "leave_pinned", &source);
+    params->leave_pinned = leave == NULL || *leave != 0 || source == MCA_BASE_VAR_SOURCE_DEFAULT ||
+                           regx_param_given("backend");
+    if (!params->leave_pinned) {
+        registration->backend = regx_backend_none.name;
+        if (regx_compat_prints()) {
+            regx_compat_output("mpi_leave_pinned=0: registrations are not kept; " REGX_PREFIX
+                               "backend overrides this");
+        }
+    }
     if (!check_grant(params)) {
         return false;
     }
-    size_cache(params, page);
-    size_once(params, page);
+    /* A default that fits: what is kept leaves the application the larger part of the node's memory,
+     * and transfers under way half of what may be locked, if anything is. */
+    if (registration->cache_bytes == 0) {
+        const regx_backend_t *backend = regx_backend_find(registration->backend); /* NULL: auto */
+        uint64_t bytes = part_of_memory(page);
+
+        if (limit != REGX_MEMLOCK_NONE && (backend == NULL || !backend->pins_nothing)) {
+            bytes = regx_min(bytes, limit > pool->pool_size ? (limit - pool->pool_size) / 2 : 0);
+        }
+        registration->cache_bytes = regx_max(bytes & ~(page - 1), page);
+    }
+    /* A default that fits: transfers under way may pin as much again. Memory that is pinned is lacking
+     * only where the kernel would else have swapped it, and a node with little swap space is not made for
+     * programs that are larger than its memory. */
+    if (registration->once_bytes == 0) {
+        const bool swaps =
+            sysinfo(&node) == 0 && node.totalswap > 0 && node.totalswap >= node.totalram / 4;
+
+        registration->once_bytes = swaps ? part_of_memory(page) : REGX_UNLIMITED;
+    }
     if (!regx_costs_read(params->settings.component.costs, NULL, &params->costs, error)) {
         regx_compat_output_for_node("costs", "%s", error); /* the job goes on */
     }
@@ -406,27 +355,8 @@ static void tell(regx_tally_t *told, const char *text, size_t length)
     }
 }
 
-/* NAME = VALUE, or as mpirun has it (--tune): --mca NAME VALUE, several of them and of other options.
- * All else is a comment, or empty. */
-static void read_line(regx_tally_t *told, char *line)
-{
-    char *rest = NULL, *word = strtok_r(line, " \t\n", &rest);
-
-    if (word != NULL && *word != '-') {
-        tell(told, word, strcspn(word, "="));
-        return;
-    }
-    while (word != NULL) {
-        const bool names = strcmp(word, "-mca") == 0 || strcmp(word, "--mca") == 0;
-
-        word = strtok_r(NULL, " \t\n", &rest);
-        if (names && word != NULL) {
-            tell(told, word, strlen(word));
-        }
-    }
-}
-
-/* One that cannot be read Open MPI does not read either. */
+/* A line is NAME = VALUE, or as mpirun has it (--tune): --mca NAME VALUE, several of them and of other
+ * options. All else is a comment, or empty. A file that cannot be read Open MPI does not read either. */
 static void read_file(regx_tally_t *told, const char *path)
 {
     FILE *file = fopen(path, "re");
@@ -434,7 +364,20 @@ static void read_file(regx_tally_t *told, const char *path)
     size_t size = 0;
 
     while (file != NULL && getline(&line, &size, file) >= 0) {
-        read_line(told, line);
+        char *rest = NULL, *word = strtok_r(line, " \t\n", &rest);
+
+        if (word != NULL && *word != '-') {
+            tell(told, word, strcspn(word, "="));
+            continue;
+        }
+        while (word != NULL) {
+            const bool names = strcmp(word, "-mca") == 0 || strcmp(word, "--mca") == 0;
+
+            word = strtok_r(NULL, " \t\n", &rest);
+            if (names && word != NULL) {
+                tell(told, word, strlen(word));
+            }
+        }
     }
     free(line);
     if (file != NULL) {

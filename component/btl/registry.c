@@ -47,27 +47,6 @@ static void drain_progress(void *unused)
     opal_progress();
 }
 
-static void open_drain(regx_component_t *component)
-{
-    const regx_registration_settings_t *settings = &component->params.settings.registration;
-    const regx_drain_config_t config = {.milliseconds = DRAIN_MILLISECONDS,
-                                        .progress = drain_progress,
-                                        .counters = &component->counters};
-
-    component->drain = settings->inuse == REGX_INUSE_DRAIN ? regx_drain_open(&config) : NULL;
-}
-
-/* Asked for, and not to be had. */
-static void note_drain(regx_component_t *component)
-{
-    const regx_monitor_t *monitor = component->choice.monitor;
-
-    if (component->params.settings.registration.inuse == REGX_INUSE_DRAIN &&
-        (monitor == NULL || monitor->drain == NULL)) {
-        regx_tally(component->counters.fallbacks, "inuse=drain: needs hooks, as warn");
-    }
-}
-
 static void warn_unusable(const regx_component_t *component, const char *error)
 {
     regx_params_complain("btl_regx_backend=%s %s", component->params.settings.registration.backend,
@@ -88,20 +67,26 @@ static regx_transport_t *transport_to_monitor(const regx_component_t *component)
 
 bool regx_backend_start(regx_component_t *component)
 {
+    const regx_registration_settings_t *settings = &component->params.settings.registration;
+    const regx_drain_config_t drain = {.milliseconds = DRAIN_MILLISECONDS,
+                                       .progress = drain_progress,
+                                       .counters = &component->counters};
     regx_transport_t *transport = transport_to_monitor(component);
-
-    open_drain(component);
-    const regx_monitor_config_t monitor = monitor_config(component, transport);
     regx_backend_choice_t *choice = &component->choice;
     regx_error_t error;
 
-    if (regx_backend_choose(component->params.settings.registration.backend, !transport->registers,
-                            &monitor, choice, error) != REGX_OK) {
+    component->drain = settings->inuse == REGX_INUSE_DRAIN ? regx_drain_open(&drain) : NULL;
+    const regx_monitor_config_t monitor = monitor_config(component, transport);
+    if (regx_backend_choose(settings->backend, !transport->registers, &monitor, choice, error) !=
+        REGX_OK) {
         choice->monitor = NULL;
         warn_unusable(component, error);
         return false;
     }
-    note_drain(component);
+    if (settings->inuse == REGX_INUSE_DRAIN &&
+        (choice->monitor == NULL || choice->monitor->drain == NULL)) { /* it is not to be had */
+        regx_tally(component->counters.fallbacks, "inuse=drain: needs hooks, as warn");
+    }
     if (!component->params.leave_pinned) {
         snprintf(choice->reason, sizeof(choice->reason), "mpi_leave_pinned=0");
     }
@@ -141,17 +126,23 @@ bool regx_registry_keeps(const regx_module_t *module)
             !is_on_demand(component->choice.monitor));
 }
 
-/* What the process may keep is divided among the caches, and as much of owned memory among the devices. */
-static regx_cache_config_t share_of_cache(const regx_module_t *module)
+bool regx_registry_start(regx_module_t *module)
 {
-    const regx_component_t *component = module->component;
+    regx_component_t *component = module->component;
     const regx_registration_settings_t *settings = &component->params.settings.registration;
     regx_cache_config_t cache = {.bytes = settings->cache_bytes,
                                  .count = REGX_CACHE_COUNT,
                                  .once_bytes = settings->once_bytes,
-                                 .owned = &module->component->owned};
+                                 .owned = &component->owned,
+                                 .changed_in_use =
+                                     settings->inuse != REGX_INUSE_IGNORE ? changed_in_use : NULL,
+                                 .context = module,
+                                 .trace = module->trace};
     uint64_t caches = 0;
+    regx_error_t error;
 
+    /* What the process may keep is divided among the caches, and as much of owned memory among the
+     * devices. */
     for (unsigned i = 0; i < component->module_count; i++) {
         caches += regx_registry_keeps(component->modules[i]) ||
                   component->modules[i]->transport->registers;
@@ -165,44 +156,23 @@ static regx_cache_config_t share_of_cache(const regx_module_t *module)
                           ? REGX_UNLIMITED
                           : regx_max(cache.bytes / caches, regx_page_size());
     }
-    return cache;
-}
+    /* One monitor is shared by all caches, but for regions on demand. */
+    if (regx_registry_keeps(module)) {
+        module->monitor = component->choice.monitor;
+        if (is_on_demand(module->monitor) && module->transport != transport_to_monitor(component)) {
+            const regx_monitor_config_t config = monitor_config(component, module->transport);
 
-/* One monitor is shared by all caches, but for regions on demand. */
-static bool start_monitor(regx_module_t *module)
-{
-    regx_component_t *component = module->component;
-    const regx_monitor_config_t config = monitor_config(component, module->transport);
-    regx_monitor_t *shared = component->choice.monitor;
-    regx_error_t error;
-
-    module->monitor = shared;
-    if (!is_on_demand(shared) || module->transport == transport_to_monitor(component)) {
-        return true;
+            if (component->choice.backend->start(&config, &module->monitor, error) != REGX_OK) {
+                module->monitor = NULL;
+                warn_unusable(component, error);
+                return false;
+            }
+        }
     }
-    if (component->choice.backend->start(&config, &module->monitor, error) != REGX_OK) {
-        module->monitor = NULL;
-        warn_unusable(component, error);
-        return false;
-    }
-    return true;
-}
-
-bool regx_registry_start(regx_module_t *module)
-{
-    const regx_inuse_t inuse = module->component->params.settings.registration.inuse;
-    regx_cache_config_t cache = share_of_cache(module);
-
-    cache.changed_in_use = inuse != REGX_INUSE_IGNORE ? changed_in_use : NULL;
-    cache.context = module;
-    cache.trace = module->trace;
-    if (regx_registry_keeps(module) && !start_monitor(module)) {
-        return false;
-    }
-    pthread_mutex_lock(&module->component->closing); /* tools' threads may read already */
+    pthread_mutex_lock(&component->closing); /* tools' threads may read already */
     const regx_status_t status = regx_registry_open(&module->registry, module->monitor, &cache,
                                                     module->transport, module->counters);
-    pthread_mutex_unlock(&module->component->closing);
+    pthread_mutex_unlock(&component->closing);
     if (status != REGX_OK) {
         regx_compat_output("no memory for the registration cache");
     }

@@ -26,7 +26,8 @@ static regx_status_t find_devices(const regx_component_t *component, candidate_t
         .settings = &component->params.settings.transports.between_nodes,
         .trace = &component->trace};
 
-    candidate->device_count = candidate->near_count = 1;
+    candidate->device_count = 1;
+    candidate->near_count = 1;
     candidate->ops = regx_catalog[candidate->which]->ops;
     if (candidate->ops == NULL) {
         candidate->ops = regx_transport_load(regx_catalog_name(candidate->which), error);
@@ -40,21 +41,15 @@ static regx_status_t find_devices(const regx_component_t *component, candidate_t
                                          &candidate->device_count, &candidate->near_count);
 }
 
-/* What one of several devices gets, in whole pages. */
-static size_t pool_of_device(const regx_component_t *component, const candidate_t *candidate)
-{
-    const size_t share = candidate->pool_size / candidate->device_count & ~(regx_page_size() - 1);
-
-    return regx_max(share, 2 * component->params.settings.pool.slot_size);
-}
-
 /* Opens a module for each device. One that cannot be opened is left out. REGX_OK: all are open;
  * otherwise the first reason why one is not, REGX_INVALID before others. */
 static regx_status_t open_devices(regx_component_t *component, const candidate_t *candidate,
                                   regx_error_t first_error)
 {
     const regx_transport_ops_t *ops = candidate->ops;
-    const size_t pool_size = pool_of_device(component, candidate);
+    /* What one of several devices gets of the pool, in whole pages. */
+    const size_t share = candidate->pool_size / candidate->device_count & ~(regx_page_size() - 1);
+    const size_t pool_size = regx_max(share, 2 * component->params.settings.pool.slot_size);
     regx_status_t first = REGX_OK;
     regx_error_t error;
 
@@ -142,19 +137,6 @@ static bool check_include(const regx_component_t *component)
 
 /* ---- auto ---- */
 
-/* The pool's part for the node beside a device. A size that the user gave is the process's, and is
- * divided; otherwise each transport has what it would have alone, but a process that is alone on
- * its node, and needs it only for such as come later, has a quarter. */
-static size_t pool_on_node(const regx_component_t *component)
-{
-    const regx_params_t *params = &component->params;
-    const size_t size = params->settings.pool.pool_size;
-    const bool alone = regx_compat_local_processes() == 1;
-    const size_t part = alone ? size / 4 : params->pool_given ? size / 2 : size;
-
-    return regx_max(part & ~(regx_page_size() - 1), 2 * params->settings.pool.slot_size);
-}
-
 /* Looks for usable devices. REGX_OK; REGX_INVALID: a setting is wrong, and a warning was printed;
  * REGX_UNREACHABLE: `reason` is why there are none. */
 static regx_status_t look_for_devices(regx_component_t *component, candidate_t *device,
@@ -179,39 +161,47 @@ static regx_status_t look_for_devices(regx_component_t *component, candidate_t *
     return status;
 }
 
-/* Opens those that were found. false: a setting is wrong, and a warning was printed. */
-static bool open_found(regx_component_t *component, const candidate_t *device, regx_error_t reason)
-{
-    const unsigned before = component->module_count;
-    const regx_status_t status = open_devices(component, device, reason);
-
-    if (status == REGX_INVALID) {
-        regx_params_complain(REGX_PREFIX "%s", reason);
-    } else if (component->module_count > before) {
-        if (status != REGX_OK) {
-            regx_tally(component->counters.fallbacks, "a port cannot be opened");
-        }
-        snprintf(reason, REGX_ERROR, "%s between nodes", regx_catalog_name(device->which));
-    }
-    return status != REGX_INVALID;
-}
-
 static bool open_auto(regx_component_t *component)
 {
     const size_t pool_size = component->params.settings.pool.pool_size;
-    candidate_t node = {.which = REGX_ON_NODE}, device = {.which = REGX_BETWEEN_NODES};
+    const bool given = component->params.pool_given;
+    candidate_t node = {.which = REGX_ON_NODE, .pool_size = pool_size};
+    candidate_t device = {.which = REGX_BETWEEN_NODES, .pool_size = pool_size};
     regx_error_t reason;
     const regx_status_t found = look_for_devices(component, &device, reason);
 
     if (found == REGX_INVALID) {
         return false;
     }
-    node.pool_size = found == REGX_OK ? pool_on_node(component) : pool_size;
-    device.pool_size =
-        component->params.pool_given ? pool_size - regx_min(node.pool_size, pool_size) : pool_size;
-    if (!open_needed(component, &node) ||
-        (found == REGX_OK && !open_found(component, &device, reason))) {
+    /* A size that the user gave is the process's, and is divided; otherwise each transport has what it
+     * would have alone. But a process that is alone on its node, and needs the pool there only for such as
+     * come later, has a quarter there. */
+    if (found == REGX_OK) {
+        size_t part = given ? pool_size / 2 : pool_size;
+
+        if (regx_compat_local_processes() == 1) {
+            part = pool_size / 4;
+        }
+        node.pool_size =
+            regx_max(part & ~(regx_page_size() - 1), 2 * component->params.settings.pool.slot_size);
+        device.pool_size -= given ? regx_min(node.pool_size, pool_size) : 0;
+    }
+    if (!open_needed(component, &node)) {
         return false;
+    }
+    if (found == REGX_OK) {
+        const unsigned before = component->module_count;
+        const regx_status_t status = open_devices(component, &device, reason);
+
+        if (status == REGX_INVALID) { /* a setting is wrong */
+            return regx_params_complain(REGX_PREFIX "%s", reason);
+        }
+        if (component->module_count > before) {
+            if (status != REGX_OK) {
+                regx_tally(component->counters.fallbacks, "a port cannot be opened");
+            }
+            snprintf(reason, REGX_ERROR, "%s between nodes", regx_catalog_name(device.which));
+        }
     }
     if (component->module_count == 1) {
         regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s is not used: %s",
