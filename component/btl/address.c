@@ -104,43 +104,34 @@ static bool leads_to(const regx_module_t *module, const address_t *address, bool
            transport->ops->reaches(transport, address->bytes, address->length, same_node);
 }
 
-/* For each of `count` modules the address that it talks to, which is NULL before, among the pairs of
- * which so many ends are far. As many as can be: those at the same place in both lists first, then
- * by how far apart their places are. Whether there are any. */
-static bool pair_at(regx_module_t *const modules[], unsigned count, const addresses_t *theirs,
-                    bool same_node, int far_ends, const address_t *talks_to[])
+/* For each of `count` modules the address that it talks to, which is NULL before: by near ports, or
+ * where no two lead to each other by pairs of which one end is far, or both. As many as can be: those at
+ * the same place in both lists first, then by how far apart their places are. Both processes come to
+ * the same result, since each decides by what both have published: Open MPI answers a large message
+ * over the module on which it arrived. Whether there are any. */
+static bool pair(regx_module_t *const modules[], unsigned count, const addresses_t *theirs,
+                 bool same_node, const address_t *talks_to[])
 {
     const unsigned longer = count > theirs->count ? count : theirs->count;
     bool taken[REGX_DEVICES_MAX] = {false}, any = false;
 
-    for (unsigned apart = 0; apart < longer; apart++) {
-        for (unsigned k = 0; k < 2 * longer; k++) {
-            const unsigned i = k / 2 + (k % 2 == 0 ? 0 : apart);
-            const unsigned j = k / 2 + (k % 2 == 0 ? apart : 0);
+    for (int far_ends = 0; far_ends <= 2 && !any; far_ends++) {
+        for (unsigned apart = 0; apart < longer; apart++) {
+            for (unsigned k = 0; k < 2 * longer; k++) {
+                const unsigned i = k / 2 + (k % 2 == 0 ? 0 : apart);
+                const unsigned j = k / 2 + (k % 2 == 0 ? apart : 0);
 
-            if (i < count && j < theirs->count && talks_to[i] == NULL && !taken[j] &&
-                modules[i]->far + theirs->list[j].far == far_ends &&
-                leads_to(modules[i], &theirs->list[j], same_node)) {
-                talks_to[i] = &theirs->list[j];
-                taken[j] = any = true;
+                if (i < count && j < theirs->count && talks_to[i] == NULL && !taken[j] &&
+                    modules[i]->far + theirs->list[j].far == far_ends &&
+                    leads_to(modules[i], &theirs->list[j], same_node)) {
+                    talks_to[i] = &theirs->list[j];
+                    taken[j] = true;
+                    any = true;
+                }
             }
         }
     }
     return any;
-}
-
-/* For each of `count` modules the address that it talks to, which is NULL before: by near ports, or
- * where no two lead to each other by pairs of which one end is far, or both. Both processes come to
- * the same result, since each decides by what both have published: Open MPI answers a large message
- * over the module on which it arrived. */
-static void pair(regx_module_t *const modules[], unsigned count, const addresses_t *theirs,
-                 bool same_node, const address_t *talks_to[])
-{
-    for (int far_ends = 0; far_ends <= 2; far_ends++) {
-        if (pair_at(modules, count, theirs, same_node, far_ends, talks_to)) {
-            return;
-        }
-    }
 }
 
 /* One module at most is of the node, and it is the first; the others are ports. */
@@ -151,26 +142,6 @@ static unsigned find_kind(const regx_component_t *component, regx_transport_kind
 
     *count = kind == REGX_ON_NODE ? of_node : component->module_count - of_node;
     return kind == REGX_ON_NODE ? 0 : of_node;
-}
-
-/* What a peer is reached by: the transport of the node where it leads there, else ports, and if no
- * port does, nothing. Sets for each of the modules the address that it talks to, or NULL. */
-static bool choose(const regx_component_t *component, const addresses_t *published, bool same_node,
-                   const address_t *talks_to[REGX_MODULES_MAX])
-{
-    bool any = false;
-
-    memset(talks_to, 0, REGX_MODULES_MAX * sizeof(talks_to[0]));
-    for (unsigned kind = 0; kind < REGX_TRANSPORT_KINDS && !any; kind++) {
-        unsigned count;
-        const unsigned first = find_kind(component, kind, &count);
-
-        pair(&component->modules[first], count, &published[kind], same_node, &talks_to[first]);
-        for (unsigned i = first; i < first + count; i++) {
-            any |= talks_to[i] != NULL;
-        }
-    }
-    return any;
 }
 
 static const char *name_flags(unsigned flags)
@@ -263,10 +234,20 @@ static bool connect_module(regx_module_t *module, opal_proc_t *proc, const addre
                            regx_peer_t *peer)
 {
     regx_transport_t *transport = module->transport;
-    const address_t *talks_to[REGX_MODULES_MAX];
-    const bool any = choose(module->component, published, regx_compat_same_node(proc), talks_to);
-    const address_t *address = talks_to[module->index];
+    const bool same_node = regx_compat_same_node(proc);
+    const address_t *talks_to[REGX_MODULES_MAX] = {NULL}; /* by the component's modules */
+    bool any = false;
 
+    /* What a peer is reached by: the transport of the node where it leads there, else ports, and if no
+     * port does, nothing. */
+    for (unsigned kind = 0; kind < REGX_TRANSPORT_KINDS && !any; kind++) {
+        unsigned count;
+        const unsigned first = find_kind(module->component, kind, &count);
+
+        any = pair(&module->component->modules[first], count, &published[kind], same_node,
+                   &talks_to[first]);
+    }
+    const address_t *address = talks_to[module->index];
     if (address == NULL) {
         trace_connection(module, proc, peer, "not used",
                          any ? "another transport takes it" : "does not lead there");

@@ -11,42 +11,6 @@ static regx_endpoint_t *known_locked(regx_module_t *module, uint64_t peer)
     return module->endpoints.unasked ? regx_endpoint_find(module, peer) : NULL;
 }
 
-/* Answers the one that another thread has added meanwhile, if any; progress then deletes this one.
- * Progress walks the list without the lock: an endpoint is complete before it can be seen. */
-static regx_endpoint_t *add(regx_module_t *module, regx_endpoint_t *endpoint)
-{
-    regx_lock(&module->lock);
-    regx_endpoint_t *other = known_locked(module, endpoint->peer.id);
-    if (other != NULL) {
-        regx_endpoint_leave(module, endpoint);
-    }
-    endpoint->next = module->endpoints.first;
-    if (endpoint->next != NULL) {
-        endpoint->next->previous = endpoint;
-    }
-    module->endpoints.first = endpoint;
-    module->endpoints.count++;
-    module->endpoints.high = (unsigned)regx_max(module->endpoints.high, module->endpoints.count);
-    regx_unlock(&module->lock);
-    return other;
-}
-
-static void take_out(regx_module_t *module, const regx_endpoint_t *endpoint)
-{
-    regx_lock(&module->lock);
-    assert(module->endpoints.count > 0);
-    if (endpoint->previous != NULL) {
-        endpoint->previous->next = endpoint->next;
-    } else {
-        module->endpoints.first = endpoint->next;
-    }
-    if (endpoint->next != NULL) {
-        endpoint->next->previous = endpoint->previous;
-    }
-    module->endpoints.count--;
-    regx_unlock(&module->lock);
-}
-
 regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
 {
     const uint64_t peer = regx_compat_process(proc);
@@ -68,7 +32,20 @@ regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
         return NULL;
     }
     regx_onesided_add(module->onesided, &endpoint->onesided, endpoint->peer.conn);
-    other = add(module, endpoint);
+    /* Progress walks the list without the lock: an endpoint is complete before it can be seen. */
+    regx_lock(&module->lock);
+    other = known_locked(module, peer);
+    if (other != NULL) { /* another thread has added it meanwhile: progress deletes this one */
+        regx_endpoint_leave(module, endpoint);
+    }
+    endpoint->next = module->endpoints.first;
+    if (endpoint->next != NULL) {
+        endpoint->next->previous = endpoint;
+    }
+    module->endpoints.first = endpoint;
+    module->endpoints.count++;
+    module->endpoints.high = (unsigned)regx_max(module->endpoints.high, module->endpoints.count);
+    regx_unlock(&module->lock);
     return other != NULL ? other : endpoint;
 }
 
@@ -98,7 +75,18 @@ static void remove_one(regx_module_t *module, regx_endpoint_t *endpoint)
     regx_fail_queued(module, endpoint);
     module->transport->ops->disconnect(endpoint->peer.conn);
     assert(!regx_endpoint_is_blocked(endpoint) && endpoint->zcopy_bytes == 0);
-    take_out(module, endpoint);
+    regx_lock(&module->lock);
+    assert(module->endpoints.count > 0);
+    if (endpoint->previous != NULL) {
+        endpoint->previous->next = endpoint->next;
+    } else {
+        module->endpoints.first = endpoint->next;
+    }
+    if (endpoint->next != NULL) {
+        endpoint->next->previous = endpoint->previous;
+    }
+    module->endpoints.count--;
+    regx_unlock(&module->lock);
     free(endpoint);
 }
 

@@ -29,11 +29,6 @@ static const unsigned kept_max[] = {[REGX_FRAGMENT_SMALL] = 1024, [REGX_FRAGMENT
 #define ZCOPY_MAX_LONG (512u << 10)
 #define LONG (2u << 20)
 
-static bool fits_frame(const regx_module_t *module, size_t size)
-{
-    return size <= module->transport->max_frame;
-}
-
 /* Whether `size` bytes for the endpoint may take a slot. A peer that does not read could keep it
  * for long: half of the pool stays for receives, which serve other peers. */
 static bool may_take_slot(const regx_module_t *module, const regx_endpoint_t *endpoint, size_t size)
@@ -48,7 +43,8 @@ bool regx_fragment_must_wait(const regx_module_t *module, const regx_endpoint_t 
 {
     const size_t unread = atomic_load_explicit(&endpoint->zcopy_bytes, memory_order_relaxed);
     const bool enough = message > LONG && unread >= ZCOPY_MAX_LONG;
-    const bool is_last = fits_frame(module, size) && size < module->super.btl_max_send_size;
+    const bool is_last =
+        size <= module->transport->max_frame && size < module->super.btl_max_send_size;
 
     return !is_last && (enough || !may_take_slot(module, endpoint, size)) &&
            (unread > 0 || regx_endpoint_is_blocked(endpoint));
@@ -57,22 +53,6 @@ bool regx_fragment_must_wait(const regx_module_t *module, const regx_endpoint_t 
 static size_t capacity(const regx_module_t *module, regx_fragment_kind_t kind)
 {
     return kind == REGX_FRAGMENT_SMALL ? SMALL : module->transport->max_frame;
-}
-
-static regx_fragment_t *fragment_new(const regx_module_t *module, regx_fragment_kind_t kind)
-{
-    const size_t size = sizeof(regx_fragment_t) + capacity(module, kind) + REGX_COPY_LINE;
-    regx_fragment_t *fragment = malloc(size);
-
-    if (fragment == NULL) {
-        return NULL;
-    }
-    memset(fragment, 0, sizeof(*fragment));
-    OBJ_CONSTRUCT(&fragment->base, mca_btl_base_descriptor_t);
-    fragment->kind = kind;
-    fragment->slot = REGX_SLOT_NONE;
-    fragment->base.des_segments = &fragment->segment;
-    return fragment;
 }
 
 static void fragment_free(regx_fragment_t *fragment)
@@ -91,7 +71,18 @@ static regx_fragment_t *get(regx_module_t *module, regx_fragment_kind_t kind)
         module->unused.count[kind]--;
     }
     regx_unlock(&module->lock);
-    return fragment != NULL ? fragment : fragment_new(module, kind);
+    if (fragment != NULL) {
+        return fragment;
+    }
+    fragment = malloc(sizeof(*fragment) + capacity(module, kind) + REGX_COPY_LINE);
+    if (fragment != NULL) {
+        memset(fragment, 0, sizeof(*fragment));
+        OBJ_CONSTRUCT(&fragment->base, mca_btl_base_descriptor_t);
+        fragment->kind = kind;
+        fragment->slot = REGX_SLOT_NONE;
+        fragment->base.des_segments = &fragment->segment;
+    }
+    return fragment;
 }
 
 regx_fragment_t *regx_fragment_take(regx_module_t *module, regx_endpoint_t *endpoint, size_t size,
@@ -120,7 +111,7 @@ regx_fragment_t *regx_fragment_take(regx_module_t *module, regx_endpoint_t *endp
     } else {
         skew = (skew - (uintptr_t)fragment->bytes) % REGX_COPY_LINE;
         fragment->segment.seg_addr.pval = fragment->bytes + skew;
-        size = fits_frame(module, size) ? size : module->transport->max_frame;
+        size = regx_min(size, module->transport->max_frame);
         assert(size <= capacity(module, kind));
     }
     fragment->segment.seg_len = size;

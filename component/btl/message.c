@@ -131,39 +131,32 @@ static void zcopy_was_read(regx_endpoint_t *endpoint, size_t length)
 
 static void zcopy_done(regx_zcopy_t *zcopy, regx_status_t status);
 
-/* Hands the fragment to the transport. REGX_PENDING: zcopy_done will be called, perhaps on another
- * thread before this returns. */
-static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
+/* Hands the fragment to the transport, and counts it if it was taken. REGX_PENDING: zcopy_done will be
+ * called, perhaps on another thread before this returns. */
+static regx_status_t try_to_send(regx_module_t *module, regx_fragment_t *fragment)
 {
     regx_endpoint_t *endpoint = fragment->endpoint;
     regx_conn_t *conn = endpoint->peer.conn;
     const regx_transport_ops_t *ops = conn->transport->ops;
     const size_t length = fragment->segment.seg_len;
+    const regx_path_t path = length <= module->eager.configured ? REGX_PATH_eager : REGX_PATH_frag;
     void *data = fragment->segment.seg_addr.pval;
+    regx_status_t status;
 
     if (fragment->slot == REGX_SLOT_NONE) {
-        return ops->send(conn, fragment->tag, NULL, 0, NULL, data, length);
+        status = ops->send(conn, fragment->tag, NULL, 0, NULL, data, length);
+    } else {
+        fragment->zcopy = (regx_zcopy_t){.data = data,
+                                         .length = length,
+                                         .tag = fragment->tag,
+                                         .done = zcopy_done,
+                                         .context = module};
+        atomic_fetch_add(&endpoint->zcopy_bytes, length);
+        status = ops->send_zcopy(conn, &fragment->zcopy);
+        if (status != REGX_PENDING) {
+            zcopy_was_read(endpoint, length);
+        }
     }
-    fragment->zcopy = (regx_zcopy_t){.data = data,
-                                     .length = length,
-                                     .tag = fragment->tag,
-                                     .done = zcopy_done,
-                                     .context = module};
-    atomic_fetch_add(&endpoint->zcopy_bytes, length);
-    const regx_status_t status = ops->send_zcopy(conn, &fragment->zcopy);
-    if (status != REGX_PENDING) {
-        zcopy_was_read(endpoint, length);
-    }
-    return status;
-}
-
-/* The same, and counts it if it was taken. */
-static regx_status_t try_to_send(regx_module_t *module, regx_fragment_t *fragment)
-{
-    const size_t length = fragment->segment.seg_len;
-    const regx_path_t path = length <= module->eager.configured ? REGX_PATH_eager : REGX_PATH_frag;
-    const regx_status_t status = hand_over(module, fragment);
-
     if (status == REGX_OK || status == REGX_PENDING) {
         regx_count_message(module->flow, path, REGX_WHY_eager, length);
     }
@@ -305,56 +298,15 @@ static void take_front(regx_module_t *module, regx_endpoint_t *endpoint)
     atomic_fetch_sub(&module->due.queued, 1);
 }
 
-/* Whether a fragment that cannot reach its peer waits, until the transport has reported why: Open
- * MPI names no reason for one that fails, and ends the job. */
-static bool waits_for_reason(const regx_module_t *module, const regx_endpoint_t *endpoint)
-{
-    return regx_endpoint_expects_callbacks(module, endpoint) && !endpoint->lost;
-}
-
-/* Sends what waits at one endpoint, in order, until there is no room again. */
-static int send_front(regx_module_t *module, regx_endpoint_t *endpoint)
-{
-    regx_fragment_t *fragment;
-    int sent = 0;
-
-    while ((fragment = endpoint->queue) != NULL) {
-        /* The end of a zero-copy send comes through progress, that is, after this: the fragment
-         * stays valid. */
-        const regx_status_t status = try_to_send(module, fragment);
-
-        if (status == REGX_AGAIN ||
-            (status == REGX_UNREACHABLE && waits_for_reason(module, endpoint))) {
-            break;
-        }
-        take_front(module, endpoint);
-        sent++;
-        if (status != REGX_PENDING) {
-            end_waiting(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
-        }
-    }
-    return sent;
-}
-
 static regx_endpoint_t *blocked_of(regx_link_t *link)
 {
     return REGX_CONTAINER_OF(link, regx_endpoint_t, blocked);
 }
 
-/* The first endpoint for which something waits; the next time it is the last. */
-static regx_endpoint_t *next_blocked(regx_module_t *module)
-{
-    regx_lock(&module->lock);
-    regx_endpoint_t *endpoint = blocked_of(module->blocked.next);
-    regx_list_remove(&endpoint->blocked);
-    regx_list_append(&module->blocked, &endpoint->blocked);
-    regx_unlock(&module->lock);
-    return endpoint;
-}
-
 int regx_btl_send_queued(regx_module_t *module)
 {
     regx_endpoint_t *endpoint = NULL, *last = NULL;
+    regx_fragment_t *fragment;
     int sent = 0;
 
     regx_lock(&module->lock);
@@ -363,8 +315,32 @@ int regx_btl_send_queued(regx_module_t *module)
     }
     regx_unlock(&module->lock);
     while (endpoint != last) {
-        endpoint = next_blocked(module);
-        sent += send_front(module, endpoint); /* takes it out of the list if nothing is left */
+        /* The first for which something waits; the next time it is the last. */
+        regx_lock(&module->lock);
+        endpoint = blocked_of(module->blocked.next);
+        regx_list_remove(&endpoint->blocked);
+        regx_list_append(&module->blocked, &endpoint->blocked);
+        regx_unlock(&module->lock);
+        /* Sends what waits there, in order, until there is no room again; take_front takes the endpoint
+         * out of the list if nothing is left. */
+        while ((fragment = endpoint->queue) != NULL) {
+            /* The end of a zero-copy send comes through progress, that is, after this: the fragment
+             * stays valid. */
+            const regx_status_t status = try_to_send(module, fragment);
+
+            /* One that cannot reach its peer waits until the transport has reported why: Open MPI names
+             * no reason for one that fails, and ends the job. */
+            if (status == REGX_AGAIN ||
+                (status == REGX_UNREACHABLE && regx_endpoint_expects_callbacks(module, endpoint) &&
+                 !endpoint->lost)) {
+                break;
+            }
+            take_front(module, endpoint);
+            sent++;
+            if (status != REGX_PENDING) {
+                end_waiting(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
+            }
+        }
     }
     return sent;
 }

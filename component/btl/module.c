@@ -17,13 +17,26 @@ static void handle_immediate(void *context, uint64_t sender, uint32_t value)
     }
 }
 
-/* Frames of Open MPI itself (5.0 on: emulated puts, gets and atomics; detection of failures). It
- * answers to an endpoint, which may not exist yet: only the sender may have asked for one. */
-static void deliver_for_all(regx_module_t *module, uint64_t sender, uint8_t tag, const void *data,
-                            size_t length)
+/* What is not for a PML. */
+static __attribute__((noinline)) void deliver_other(regx_module_t *module, uint64_t sender,
+                                                    uint8_t tag, const void *data, size_t length)
 {
     regx_endpoint_t *from = NULL;
 
+    if (tag == REGX_TAG_CONTROL) {
+        if (module->rndv != NULL) {
+            regx_rndv_control(module->rndv, sender, data, length);
+        }
+        return;
+    }
+    if (tag == REGX_TAG_ONESIDED) {
+        if (module->onesided != NULL) {
+            regx_onesided_deliver(module->onesided, sender, data, length);
+        }
+        return;
+    }
+    /* Frames of Open MPI itself (5.0 on: emulated puts, gets and atomics; detection of failures). It
+     * answers to an endpoint, which may not exist yet: only the sender may have asked for one. */
     if (module->ending) {
         return;
     }
@@ -35,26 +48,6 @@ static void deliver_for_all(regx_module_t *module, uint64_t sender, uint8_t tag,
         regx_count_malformed(module->counters); /* another BTL's, or none */
     } else {
         regx_compat_receive_from(&module->super, from, tag, data, length);
-    }
-}
-
-/* What is not for a PML. */
-static __attribute__((noinline)) void deliver_other(regx_module_t *module, uint64_t sender,
-                                                    uint8_t tag, const void *data, size_t length)
-{
-    switch (tag) {
-    case REGX_TAG_CONTROL:
-        if (module->rndv != NULL) {
-            regx_rndv_control(module->rndv, sender, data, length);
-        }
-        break;
-    case REGX_TAG_ONESIDED:
-        if (module->onesided != NULL) {
-            regx_onesided_deliver(module->onesided, sender, data, length);
-        }
-        break;
-    default:
-        deliver_for_all(module, sender, tag, data, length);
     }
 }
 
@@ -73,10 +66,55 @@ static void deliver(void *context, uint64_t sender, uint8_t tag, const void *dat
 _Static_assert(REGX_TAG_CONTROL < MCA_BTL_TAG_PML && REGX_TAG_ONESIDED < MCA_BTL_TAG_PML,
                "regx's own tags are not a PML's");
 
-static regx_status_t open_transport(regx_module_t *module, const regx_transport_ops_t *ops,
-                                    const char *device, size_t pool_size, regx_error_t error)
+static regx_status_t open_pool(regx_module_t *module)
 {
-    const regx_params_t *params = module->params;
+    const regx_transport_t *transport = module->transport;
+    size_t locked = transport->pool_size;
+
+    /* Places the pool's memory near the process, and locks it. A port has done both by registering: its
+     * pages cannot be moved any more, and locking them would count them twice against the limit of
+     * locked memory. */
+    if (module->kind == REGX_ON_NODE) {
+        regx_place_bind(opal_hwloc_topology, transport->pool_memory, transport->pool_size);
+        locked = regx_place_lock(transport->pool_memory, transport->pool_size);
+    }
+    regx_count(module->counters, &module->counters->pool_pinned_bytes, locked);
+    return regx_pool_init(&module->pool, transport->pool_memory, transport->pool_size,
+                          module->params->settings.pool.slot_size, module->threads,
+                          module->counters);
+}
+
+static void unanswered(void *context, uint64_t peer)
+{
+    regx_lost_connection(context, peer, "no memory to answer its one-sided operations");
+}
+
+regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_t kind,
+                               const regx_transport_ops_t *ops, const char *device,
+                               size_t pool_size, regx_error_t error)
+{
+    const regx_params_t *params = &component->params;
+    regx_module_t *module = calloc(1, sizeof(*module));
+    regx_status_t status = regx_refuse(error, REGX_NO_MEMORY, "out of memory");
+
+    if (module == NULL) {
+        return status;
+    }
+    module->super = *component->face;
+    module->index = component->module_count;
+    module->kind = kind;
+    module->component = component;
+    module->params = params;
+    module->counters = &component->counters;
+    module->flow = &component->flows[kind];
+    component->counters.flows[kind] = module->flow;
+    module->flow->threads = component->threads;
+    module->trace = &component->trace;
+    module->threads = component->threads;
+    module->guarded = component->threads;
+    regx_list_init(&module->blocked);
+    regx_lock_init(&module->lock, module->threads);
+    regx_onesided_declare(&module->super, component->windows);
     const regx_transport_events_t events = {.context = module,
                                             .deliver = deliver,
                                             .immediate = handle_immediate,
@@ -90,101 +128,22 @@ static regx_status_t open_transport(regx_module_t *module, const regx_transport_
         .neighbours = regx_compat_local_processes() - 1,
         .device = device,
         /* On the node pinned alone has any. */
-        .settings = module->kind == REGX_BETWEEN_NODES
+        .settings = kind == REGX_BETWEEN_NODES
                         ? (const void *)&params->settings.transports.between_nodes
                         : &params->settings.transports.pinned,
         .threads = module->threads,
         .counters = module->counters,
         .trace = module->trace,
         .events = events};
-
-    return ops->open(&config, error, &module->transport);
-}
-
-/* Places the pool's memory near the process, and locks it. A port has done both by registering: its
- * pages cannot be moved any more, and locking them would count them twice against the limit of
- * locked memory. */
-static size_t lock_pool(const regx_module_t *module)
-{
-    const regx_transport_t *transport = module->transport;
-
-    if (module->kind != REGX_ON_NODE) {
-        return transport->pool_size;
-    }
-    regx_place_bind(opal_hwloc_topology, transport->pool_memory, transport->pool_size);
-    return regx_place_lock(transport->pool_memory, transport->pool_size);
-}
-
-static regx_status_t open_pool(regx_module_t *module)
-{
-    const regx_transport_t *transport = module->transport;
-    const size_t locked = lock_pool(module);
-
-    regx_count(module->counters, &module->counters->pool_pinned_bytes, locked);
-    return regx_pool_init(&module->pool, transport->pool_memory, transport->pool_size,
-                          module->params->settings.pool.slot_size, module->threads,
-                          module->counters);
-}
-
-/* ob1 divides large messages among modules by their bandwidths, and sends small ones by those of
- * the lowest latency. Fragments of non-contiguous ones are as long as the transport takes. */
-static void apply_transport_limits(regx_module_t *module)
-{
-    if (!regx_param_given("bandwidth") && module->transport->megabits > 0) {
-        module->super.btl_bandwidth = module->transport->megabits;
-    }
-    if (!regx_param_given("latency") && module->transport->latency > 0) {
-        module->super.btl_latency = module->transport->latency;
-    }
-    module->super.btl_max_send_size =
-        regx_min(module->super.btl_max_send_size, module->transport->max_zcopy);
-    module->super.btl_eager_limit =
-        regx_min(module->super.btl_eager_limit, module->transport->max_frame);
-}
-
-static void unanswered(void *context, uint64_t peer)
-{
-    regx_lost_connection(context, peer, "no memory to answer its one-sided operations");
-}
-
-static regx_onesided_t *open_onesided(regx_module_t *module)
-{
-    const regx_onesided_config_t config = {.threads = module->threads,
-                                           .counters = module->counters,
-                                           .waiting = &module->due.queued,
-                                           .ended = &module->due.ended,
-                                           .unanswered = unanswered,
-                                           .context = module};
-
-    return regx_onesided_create(&config);
-}
-
-regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_t kind,
-                               const regx_transport_ops_t *ops, const char *device,
-                               size_t pool_size, regx_error_t error)
-{
-    regx_module_t *module = calloc(1, sizeof(*module));
-    regx_status_t status = regx_refuse(error, REGX_NO_MEMORY, "out of memory");
-
-    if (module == NULL) {
-        return status;
-    }
-    module->super = *component->face;
-    module->index = component->module_count;
-    module->kind = kind;
-    module->component = component;
-    module->params = &component->params;
-    module->counters = &component->counters;
-    module->flow = component->counters.flows[kind] = &component->flows[kind];
-    module->flow->threads = component->threads;
-    module->trace = &component->trace;
-    module->threads = module->guarded = component->threads;
-    regx_list_init(&module->blocked);
-    regx_lock_init(&module->lock, module->threads);
-    regx_onesided_declare(&module->super, component->windows);
-    module->onesided = open_onesided(module);
+    const regx_onesided_config_t onesided = {.threads = module->threads,
+                                             .counters = module->counters,
+                                             .waiting = &module->due.queued,
+                                             .ended = &module->due.ended,
+                                             .unanswered = unanswered,
+                                             .context = module};
+    module->onesided = regx_onesided_create(&onesided);
     if (module->onesided != NULL) {
-        status = open_transport(module, ops, device, pool_size, error);
+        status = ops->open(&config, error, &module->transport);
     }
     if (status == REGX_OK && open_pool(module) != REGX_OK) {
         status = regx_refuse(error, REGX_NO_MEMORY, "no memory for the bounce pool");
@@ -196,7 +155,18 @@ regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_
         free(module);
         return status;
     }
-    apply_transport_limits(module);
+    /* ob1 divides large messages among modules by their bandwidths, and sends small ones by those of
+     * the lowest latency. Fragments of non-contiguous ones are as long as the transport takes. */
+    if (!regx_param_given("bandwidth") && module->transport->megabits > 0) {
+        module->super.btl_bandwidth = module->transport->megabits;
+    }
+    if (!regx_param_given("latency") && module->transport->latency > 0) {
+        module->super.btl_latency = module->transport->latency;
+    }
+    module->super.btl_max_send_size =
+        regx_min(module->super.btl_max_send_size, module->transport->max_zcopy);
+    module->super.btl_eager_limit =
+        regx_min(module->super.btl_eager_limit, module->transport->max_frame);
     assert(component->module_count < REGX_MODULES_MAX);
     pthread_mutex_lock(&component->closing);
     component->modules[component->module_count++] = module;
@@ -205,30 +175,18 @@ regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_
     return REGX_OK;
 }
 
-/* Whether messages may be exposed to be read. Not without btl_get: ob1 would put to the exposure.
- * Not with several ports: ob1 reads a message by one port, but writes it by all. */
-static bool may_expose(const regx_module_t *module)
-{
-    return (module->super.btl_flags & MCA_BTL_FLAGS_GET) != 0 &&
-           (!module->transport->registers || module->component->ports == 1);
-}
-
-/* Whether the user leaves it to regx up to which length messages go eagerly, and how above. */
-static bool may_choose(const regx_params_t *params)
-{
-    return !regx_param_given("eager_limit") && !params->rts_contiguous &&
-           !params->settings.rendezvous.verify &&
-           strcmp(params->settings.rendezvous.rendezvous, "auto") == 0;
-}
-
 bool regx_module_start(regx_module_t *module)
 {
     const regx_params_t *params = module->params;
+    /* Whether messages may be exposed to be read. Not without btl_get: ob1 would put to the exposure.
+     * Not with several ports: ob1 reads a message by one port, but writes it by all. */
+    const bool may_expose = (module->super.btl_flags & MCA_BTL_FLAGS_GET) != 0 &&
+                            (!module->transport->registers || module->component->ports == 1);
     const regx_rndv_config_t config = {.strategy = params->strategy,
                                        .chunk_size = params->settings.rendezvous.chunk_size,
                                        .chunk_depth = params->settings.rendezvous.chunk_depth,
                                        .threads = module->threads,
-                                       .may_expose = may_expose(module),
+                                       .may_expose = may_expose,
                                        .grant = params->settings.rendezvous.grant,
                                        .verify = params->settings.rendezvous.verify,
                                        .lost = regx_lost_data,
@@ -237,12 +195,17 @@ bool regx_module_start(regx_module_t *module)
                                        .flow = module->flow,
                                        .trace = module->trace};
 
+    /* Whether the user leaves it to regx up to which length messages go eagerly, and how above. */
+    const bool may_choose = !regx_param_given("eager_limit") && !params->rts_contiguous &&
+                            !params->settings.rendezvous.verify &&
+                            strcmp(params->settings.rendezvous.rendezvous, "auto") == 0;
+
     if (!regx_registry_start(module)) {
         return false;
     }
     regx_eager_init(&module->eager, &module->super.btl_eager_limit,
-                    may_choose(params) && may_expose(module) &&
-                        module->transport->ops->node.expose != NULL && !module->threads);
+                    may_choose && may_expose && module->transport->ops->node.expose != NULL &&
+                        !module->threads);
     module->rndv = regx_rndv_create(&config, &module->pool, &module->registry, module->counters);
     if (module->rndv == NULL) {
         regx_compat_output("no memory for large messages");

@@ -57,58 +57,41 @@ static record_t *record_take(regx_module_t *module, regx_endpoint_t *endpoint)
 /* For senders: local memory is registered chunk by chunk, when it is put. */
 static mca_btl_base_registration_handle_t local_token;
 
-/* NULL: ob1 goes by put. */
-static mca_btl_base_registration_handle_t *expose(regx_module_t *module, regx_endpoint_t *endpoint,
-                                                  const void *base, size_t size)
-{
-    record_t *record;
-
-    regx_endpoint_note(module, endpoint, size, REGX_EAGER_RENDEZVOUS);
-    record = record_take(module, endpoint);
-    if (record == NULL) {
-        return NULL;
-    }
-    if (!regx_rndv_expose(module->rndv, &endpoint->peer, base, size, &record->exposure)) {
-        regx_fragment_return(module, record->fragment);
-        return NULL;
-    }
-    return (mca_btl_base_registration_handle_t *)record;
-}
-
-static mca_btl_base_registration_handle_t *
-open_receive(regx_module_t *module, regx_endpoint_t *endpoint, void *base, size_t size, bool to_get)
-{
-    regx_rndv_recv_t *recv = regx_rndv_recv_open(module->rndv, &endpoint->peer, base, size, to_get);
-
-    if (recv == NULL) {
-        regx_module_lost(module, endpoint, size, "from", "out of memory");
-    }
-    return (mca_btl_base_registration_handle_t *)recv;
-}
-
 mca_btl_base_registration_handle_t *regx_btl_register_mem(mca_btl_base_module_t *btl,
                                                           struct mca_btl_base_endpoint_t *endpoint,
                                                           void *base, size_t size, uint32_t flags)
 {
+    regx_module_t *module = regx_module_of(btl);
+    const bool to_get = flags == (MCA_BTL_REG_FLAG_REMOTE_WRITE | MCA_BTL_REG_FLAG_LOCAL_WRITE);
+
     if (flags == 0) {
         return &local_token;
     }
     if (endpoint == MCA_BTL_ENDPOINT_ANY) {
-        return regx_window_register(regx_module_of(btl), base, size);
+        return regx_window_register(module, base, size);
     }
     if (endpoint == NULL) {
         return NULL;
     }
-    switch (flags) {
-    case MCA_BTL_REG_FLAG_REMOTE_READ:
-        return expose(regx_module_of(btl), endpoint, base, size);
-    case MCA_BTL_REG_FLAG_REMOTE_WRITE:                                /* for put */
-    case MCA_BTL_REG_FLAG_REMOTE_WRITE | MCA_BTL_REG_FLAG_LOCAL_WRITE: /* for get */
-        return open_receive(regx_module_of(btl), endpoint, base, size,
-                            (flags & MCA_BTL_REG_FLAG_LOCAL_WRITE) != 0);
-    default:
-        return NULL;
+    if (flags == MCA_BTL_REG_FLAG_REMOTE_READ) { /* NULL: ob1 goes by put */
+        regx_endpoint_note(module, endpoint, size, REGX_EAGER_RENDEZVOUS);
+        record_t *record = record_take(module, endpoint);
+        if (record != NULL &&
+            !regx_rndv_expose(module->rndv, &endpoint->peer, base, size, &record->exposure)) {
+            regx_fragment_return(module, record->fragment);
+            return NULL;
+        }
+        return (mca_btl_base_registration_handle_t *)record;
     }
+    if (to_get || flags == MCA_BTL_REG_FLAG_REMOTE_WRITE) { /* the latter for put */
+        regx_rndv_recv_t *recv =
+            regx_rndv_recv_open(module->rndv, &endpoint->peer, base, size, to_get);
+        if (recv == NULL) {
+            regx_module_lost(module, endpoint, size, "from", "out of memory");
+        }
+        return (mca_btl_base_registration_handle_t *)recv;
+    }
+    return NULL;
 }
 
 int regx_btl_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_handle_t *handle)
@@ -150,16 +133,6 @@ static regx_call_t take_back(record_t *record)
     return call;
 }
 
-/* A part of the buffer could not be read. */
-static void lose_buffer(const regx_call_t *call)
-{
-    char lacks[REGX_BUFFER_LACKS], why[64 + sizeof(lacks)];
-
-    snprintf(why, sizeof(why), "a part of the send buffer at %p is %s", call->local_address,
-             regx_buffer_lacks(call->local_address, call->size, false, lacks));
-    regx_module_lost(regx_module_of(call->btl), call->endpoint, call->size, "to", why);
-}
-
 /* Inside progress, or inside put or get. */
 static void complete(const regx_call_t *call, int status)
 {
@@ -176,8 +149,12 @@ static void send_ended(void *context, regx_status_t status)
     if (!regx_endpoint_expects_callbacks(regx_module_of(call.btl), call.endpoint)) {
         return;
     }
-    if (status == REGX_DENIED) {
-        lose_buffer(&call);
+    if (status == REGX_DENIED) { /* a part of the buffer could not be read */
+        char lacks[REGX_BUFFER_LACKS], why[64 + sizeof(lacks)];
+
+        snprintf(why, sizeof(why), "a part of the send buffer at %p is %s", call.local_address,
+                 regx_buffer_lacks(call.local_address, call.size, false, lacks));
+        regx_module_lost(regx_module_of(call.btl), call.endpoint, call.size, "to", why);
     } else if (status != REGX_OK && status != REGX_UNREACHABLE) { /* that the transport reports */
         regx_module_lost(regx_module_of(call.btl), call.endpoint, call.size, "to", reason(status));
     }
@@ -188,11 +165,10 @@ static void send_ended(void *context, regx_status_t status)
 static void receive_ended(void *context, regx_status_t status)
 {
     const regx_call_t call = take_back(context);
+    const int failed = status == REGX_FAILED ? OPAL_ERROR : OPAL_ERR_NOT_AVAILABLE;
 
     if (regx_endpoint_expects_callbacks(regx_module_of(call.btl), call.endpoint)) {
-        complete(&call, status == REGX_OK       ? OPAL_SUCCESS
-                        : status == REGX_FAILED ? OPAL_ERROR
-                                                : OPAL_ERR_NOT_AVAILABLE);
+        complete(&call, status == REGX_OK ? OPAL_SUCCESS : failed);
     }
 }
 
