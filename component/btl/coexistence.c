@@ -15,16 +15,6 @@ static bool is_self(const mca_base_component_t *component)
     return strcmp(component->mca_component_name, "self") == 0;
 }
 
-/* All of them are registered before the first is opened. */
-static unsigned exclusivity(const mca_base_component_t *component)
-{
-    mca_base_var_source_t source;
-    const unsigned *value =
-        regx_param_stored("opal", "btl", component->mca_component_name, "exclusivity", &source);
-
-    return value != NULL ? *value : 0;
-}
-
 bool regx_may_have_windows(const mca_btl_base_module_t *btl)
 {
     const mca_base_component_list_item_t *item;
@@ -35,8 +25,13 @@ bool regx_may_have_windows(const mca_btl_base_module_t *btl)
     OPAL_LIST_FOREACH(item, &opal_btl_base_framework.framework_components,
                       mca_base_component_list_item_t)
     {
-        if (!is_self(item->cli_component) &&
-            exclusivity(item->cli_component) > btl->btl_exclusivity) {
+        /* All of them are registered before the first is opened. */
+        mca_base_var_source_t source;
+        const unsigned *exclusivity = regx_param_stored(
+            "opal", "btl", item->cli_component->mca_component_name, "exclusivity", &source);
+
+        if (!is_self(item->cli_component) && exclusivity != NULL &&
+            *exclusivity > btl->btl_exclusivity) {
             return false;
         }
     }
@@ -62,18 +57,9 @@ bool regx_other_btl_leads(bool same_node)
     return false;
 }
 
-static bool hinders(const mca_btl_base_module_t *other, const mca_btl_base_module_t *btl)
-{
-    const uint32_t needed = MCA_BTL_FLAGS_PUT | MCA_BTL_FLAGS_GET | MCA_BTL_FLAGS_ATOMIC_FOPS;
-
-    return other->btl_component != btl->btl_component &&
-           other->btl_exclusivity < btl->btl_exclusivity &&
-           !is_self(&other->btl_component->btl_version) && (other->btl_flags & needed) == needed &&
-           other->btl_min_rdma_pipeline_size >= INT32_MAX;
-}
-
 void regx_warn_of_other_btls(const mca_btl_base_module_t *btl)
 {
+    const uint32_t needed = MCA_BTL_FLAGS_PUT | MCA_BTL_FLAGS_GET | MCA_BTL_FLAGS_ATOMIC_FOPS;
     static bool warned;
     mca_btl_base_selected_module_t *selected;
 
@@ -83,9 +69,13 @@ void regx_warn_of_other_btls(const mca_btl_base_module_t *btl)
     warned = true;
     OPAL_LIST_FOREACH(selected, &mca_btl_base_modules_initialized, mca_btl_base_selected_module_t)
     {
+        const mca_btl_base_module_t *other = selected->btl_module;
         const char *name = selected->btl_component->btl_version.mca_component_name;
 
-        if (hinders(selected->btl_module, btl)) {
+        if (other->btl_component != btl->btl_component &&
+            other->btl_exclusivity < btl->btl_exclusivity &&
+            !is_self(&other->btl_component->btl_version) && (other->btl_flags & needed) == needed &&
+            other->btl_min_rdma_pipeline_size >= INT32_MAX) {
             regx_compat_output(
                 "btl_regx_exclusivity=%u: beside %s, Open MPI sends large messages in "
                 "fragments; leave %s out of btl, or set btl_%s_flags=send",
@@ -107,40 +97,6 @@ static regx_transport_t *from;  /* of which; NULL: it is mapped here, and no nei
 static _Atomic uint64_t mapped; /* bytes here */
 static mca_base_component_list_item_t *entry; /* in the framework's list */
 
-/* For devices, where there are no neighbours that could map it. It is shared memory all the same: what is
- * registered stays what the program sees, whatever madvise discards. So a child of fork may not have it:
- * it would share it. */
-static void *map(size_t length)
-{
-    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    if (memory == MAP_FAILED) {
-        return NULL;
-    }
-    madvise(memory, length, MADV_DONTFORK);
-    return memory;
-}
-
-static void *take(size_t size, size_t length)
-{
-    const uint64_t most = giver->params.settings.pool.alloc_mem_size;
-
-    if (from != NULL) {
-        return from->ops->node.allocate(from, size);
-    }
-    if (size < LEAST || most == 0) {
-        return NULL;
-    }
-    const bool fits = regx_within(atomic_fetch_add(&mapped, length), length, most);
-    void *memory = fits ? map(length) : NULL;
-    if (memory == NULL) {
-        atomic_fetch_sub(&mapped, length);
-        regx_tally(giver->counters.fallbacks, fits ? "MPI_Alloc_mem: mmap failed"
-                                                   : "MPI_Alloc_mem: alloc_mem_size is used up");
-    }
-    return memory;
-}
-
 /* Once MPI_Finalize has begun it stays as it is. A child of fork has nothing mapped here. */
 static void give_back(void *memory, size_t length)
 {
@@ -158,13 +114,37 @@ static void give_back(void *memory, size_t length)
 /* NULL: Open MPI takes other memory. */
 static void *allocate(mca_mpool_base_module_t *mpool, size_t size, size_t align, uint32_t flags)
 {
+    const uint64_t most = giver->params.settings.pool.alloc_mem_size;
     const size_t page = regx_page_size(), length = regx_align_up(size, page);
-    void *memory = align <= page && length >= size ? take(size, length) : NULL;
+    void *memory = NULL;
 
     (void)mpool, (void)flags;
+    if (align > page || length < size) {
+        return NULL;
+    }
+    if (from != NULL) {
+        memory = from->ops->node.allocate(from, size);
+    } else if (size >= LEAST && most > 0) {
+        const bool fits = regx_within(atomic_fetch_add(&mapped, length), length, most);
+
+        /* For devices, where there are no neighbours that could map it. It is shared memory all the
+         * same: what is registered stays what the program sees, whatever madvise discards. So a child
+         * of fork may not have it: it would share it. */
+        memory =
+            !fits ? MAP_FAILED
+                  : mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) {
+            atomic_fetch_sub(&mapped, length);
+            regx_tally(giver->counters.fallbacks, fits
+                                                      ? "MPI_Alloc_mem: mmap failed"
+                                                      : "MPI_Alloc_mem: alloc_mem_size is used up");
+            return NULL;
+        }
+        madvise(memory, length, MADV_DONTFORK);
+    }
     if (memory != NULL && !regx_owned_add(&giver->owned, memory, length)) {
         give_back(memory, length);
-        memory = NULL;
+        return NULL;
     }
     return memory;
 }

@@ -35,7 +35,10 @@ static bool read_text(const char *name, char text[FILE_MAX + 2], regx_error_t er
         while ((got = read(fd, text + length, FILE_MAX + 1 - length)) > 0) {
             length += (size_t)got;
         }
-        why = got < 0 ? strerror(errno) : length > FILE_MAX ? "it is longer than 64 KiB" : NULL;
+        why = got < 0 ? strerror(errno) : NULL;
+        if (got >= 0 && length > FILE_MAX) {
+            why = "it is longer than 64 KiB";
+        }
     }
     if (fd >= 0) {
         close(fd);
@@ -243,9 +246,10 @@ static regx_path_t least_regret(const regx_costs_t *costs, regx_neighbour_t neig
 
 static uint8_t sender_of(regx_path_t path)
 {
-    return path == REGX_PATH_COUNT   ? REGX_TUNE_UNTOLD
-           : path == REGX_PATH_eager ? REGX_EAGER_SEND
-                                     : REGX_EAGER_RENDEZVOUS;
+    if (path == REGX_PATH_COUNT) {
+        return REGX_TUNE_UNTOLD;
+    }
+    return path == REGX_PATH_eager ? REGX_EAGER_SEND : REGX_EAGER_RENDEZVOUS;
 }
 
 void regx_costs_tell(const regx_costs_t *costs, regx_neighbour_t neighbour, regx_eager_t *eager,

@@ -22,23 +22,6 @@
 
 /* ---- what there is to tell ---- */
 
-/* Ports of one kind of transport lead to the same processes, different kinds to different ones. */
-static unsigned count_peers(const regx_component_t *component)
-{
-    unsigned all = 0, max = 0;
-
-    for (unsigned i = 0; i < component->module_count; i++) {
-        const regx_module_t *module = component->modules[i];
-
-        if (i > 0 && module->transport->ops != component->modules[i - 1]->transport->ops) {
-            all += max;
-            max = 0;
-        }
-        max = (unsigned)regx_max(max, module->endpoints.high);
-    }
-    return all + max;
-}
-
 typedef uint64_t number_field_t;
 typedef const char *text_field_t;
 typedef struct fields {
@@ -49,6 +32,18 @@ typedef struct fields {
 
 static fields_t find_fields(const regx_component_t *component)
 {
+    unsigned peers = 0, most = 0;
+
+    /* Ports of one kind of transport lead to the same processes, different kinds to different ones. */
+    for (unsigned i = 0; i < component->module_count; i++) {
+        const regx_module_t *module = component->modules[i];
+
+        if (i > 0 && module->transport->ops != component->modules[i - 1]->transport->ops) {
+            peers += most;
+            most = 0;
+        }
+        most = (unsigned)regx_max(most, module->endpoints.high);
+    }
     return (fields_t){.rank = regx_compat_rank(),
                       .host = regx_compat_host(),
                       .version = REGX_VERSION,
@@ -59,7 +54,7 @@ static fields_t find_fields(const regx_component_t *component)
                       .backend_reason = component->choice.reason,
                       .rendezvous = component->params.settings.rendezvous.rendezvous,
                       .eager_limit = component->modules[0]->super.btl_eager_limit,
-                      .peers = count_peers(component)};
+                      .peers = peers + most};
 }
 
 /* ---- which way messages went ---- */
@@ -68,18 +63,6 @@ static fields_t find_fields(const regx_component_t *component)
 static uint64_t from(unsigned size)
 {
     return size > 0 ? REGX_FLOW_SECOND / 2 << size : 0;
-}
-
-/* The greatest of a row whose sizes end before that one; the last size has no end. */
-static uint64_t to(const regx_module_t *module, regx_path_t path, unsigned beyond)
-{
-    if (path == REGX_PATH_eager) {
-        return module->eager.configured;
-    }
-    if (path == REGX_PATH_frag) {
-        return module->super.btl_max_send_size;
-    }
-    return beyond < REGX_FLOW_SIZES ? from(beyond) - 1 : UINT64_MAX;
 }
 
 static uint64_t speed_of(const regx_module_t *module, unsigned way, unsigned size)
@@ -104,55 +87,51 @@ static bool joins(const regx_module_t *module, unsigned way, unsigned size)
     "%s%-9s %10" PRIu64 " %10" PRIu64 "  %-8s %-5s %-14s %10" PRIu64 " %14" PRIu64 " %8" PRIu64    \
     "  %s%s"
 
-/* Which processes it leads to. A device may be the way to those of this node, too. */
-static const char *peers_of(const regx_module_t *module)
-{
-    if (module->kind == REGX_ON_NODE) {
-        return "this node";
-    }
-    return module->component->modules[0]->kind == REGX_ON_NODE ? "others" : "all";
-}
-
-/* The row of that way that begins at that size. */
-static void write_row(FILE *out, const regx_module_t *module, unsigned way, unsigned first,
-                      const char *separator, bool json)
-{
-    const regx_path_t path = way / REGX_WHY_COUNT;
-    const regx_why_t why = way % REGX_WHY_COUNT;
-    const bool reads =
-        path == REGX_PATH_read || path == REGX_PATH_together || path == REGX_PATH_staged;
-    const bool registers = path != REGX_PATH_eager && path != REGX_PATH_frag &&
-                           path != REGX_PATH_bounce && regx_registry_keeps(module) &&
-                           (module->transport->registers || !reads);
-    uint64_t messages = 0, bytes = 0;
-    unsigned size = first;
-
-    do {
-        messages += module->flow->messages[way][size];
-        bytes += module->flow->bytes[way][size];
-    } while (joins(module, way, ++size));
-    fprintf(out, json ? JSON_ROW : TABLE_ROW, separator, peers_of(module), from(first),
-            to(module, path, size), regx_path_names[path], module->transport->ops->name,
-            registers ? module->component->choice.backend->name : "none", messages, bytes,
-            speed_of(module, way, first) / 1000, regx_why_is_fallback(why) ? "fallback: " : "",
-            regx_why_texts[why]);
-}
-
-/* In the order of peers and sizes. */
+/* A row for each way, and sizes that it joins, in the order of peers and sizes. */
 static void write_rows(FILE *out, const regx_component_t *component, bool json)
 {
     const char *separator = json ? "" : "\n";
 
     for (unsigned i = 0; i < component->module_count * REGX_FLOW_SIZES * REGX_WAYS; i++) {
-        const unsigned way = i % REGX_WAYS, size = i / REGX_WAYS % REGX_FLOW_SIZES;
+        const unsigned way = i % REGX_WAYS, first = i / REGX_WAYS % REGX_FLOW_SIZES;
         const unsigned place = i / REGX_WAYS / REGX_FLOW_SIZES;
         const regx_module_t *module = component->modules[place];
         const bool told = place > 0 && component->modules[place - 1]->flow == module->flow;
+        const regx_path_t path = way / REGX_WHY_COUNT;
+        const regx_why_t why = way % REGX_WHY_COUNT;
+        const bool reads =
+            path == REGX_PATH_read || path == REGX_PATH_together || path == REGX_PATH_staged;
+        const bool registers = path != REGX_PATH_eager && path != REGX_PATH_frag &&
+                               path != REGX_PATH_bounce && regx_registry_keeps(module) &&
+                               (module->transport->registers || !reads);
+        const char *peers = "this node";
+        uint64_t messages = 0, bytes = 0;
+        unsigned size = first;
 
-        if (!told && module->flow->bytes[way][size] > 0 && !joins(module, way, size)) {
-            write_row(out, module, way, size, separator, json);
-            separator = json ? ", " : "\n";
+        if (told || module->flow->bytes[way][first] == 0 || joins(module, way, first)) {
+            continue;
         }
+        /* A device may be the way to processes of this node, too. */
+        if (module->kind != REGX_ON_NODE) {
+            peers = component->modules[0]->kind == REGX_ON_NODE ? "others" : "all";
+        }
+        do {
+            messages += module->flow->messages[way][size];
+            bytes += module->flow->bytes[way][size];
+        } while (joins(module, way, ++size));
+        uint64_t to =
+            size < REGX_FLOW_SIZES ? from(size) - 1 : UINT64_MAX; /* the last has no end */
+        if (path == REGX_PATH_eager) {
+            to = module->eager.configured;
+        } else if (path == REGX_PATH_frag) {
+            to = module->super.btl_max_send_size;
+        }
+        fprintf(out, json ? JSON_ROW : TABLE_ROW, separator, peers, from(first), to,
+                regx_path_names[path], module->transport->ops->name,
+                registers ? component->choice.backend->name : "none", messages, bytes,
+                speed_of(module, way, first) / 1000, regx_why_is_fallback(why) ? "fallback: " : "",
+                regx_why_texts[why]);
+        separator = json ? ", " : "\n";
     }
 }
 
@@ -297,45 +276,37 @@ static char *text_of(const regx_component_t *component,
     return text;
 }
 
-static void say(char *text)
-{
-    char *rest = text, *line;
-
-    while ((line = strsep(&rest, "\n")) != NULL && *line != '\0') {
-        regx_compat_output("%s", line);
-    }
-}
-
 /* ---- where it goes ---- */
 
-/* Replaces %h, %r and %p. */
-static void expand(const char *pattern, char *name, size_t size)
-{
-    size_t used = 0;
-
-    for (; *pattern != '\0' && used + 1 < size; pattern++) {
-        int n = 1;
-
-        if (*pattern == '%' && strchr("hrp", pattern[1]) != NULL && pattern[1] != '\0') {
-            pattern++;
-            n = *pattern == 'h'   ? snprintf(name + used, size - used, "%s", regx_compat_host())
-                : *pattern == 'r' ? snprintf(name + used, size - used, "%u", regx_compat_rank())
-                                  : snprintf(name + used, size - used, "%d", (int)getpid());
-        } else {
-            name[used] = *pattern;
-        }
-        used += (size_t)n;
-    }
-    name[used < size ? used : size - 1] = '\0';
-}
-
-/* One write, so that the lines of several processes do not mix. Neither open nor write waits for the
- * reader of a pipe. */
+/* To a file, of whose name %h, %r and %p are replaced. One write, so that the lines of several processes do
+ * not mix. Neither open nor write waits for the reader of a pipe. */
 static void append(const char *pattern, const char *line, size_t length)
 {
     char name[4096];
+    size_t used = 0;
 
-    expand(pattern, name, sizeof(name));
+    for (; *pattern != '\0' && used + 1 < sizeof(name); pattern++) {
+        const char letter = *pattern == '%' ? pattern[1] : '\0';
+        char *end = name + used;
+        const size_t room = sizeof(name) - used;
+
+        switch (letter) {
+        case 'h':
+            used += (size_t)snprintf(end, room, "%s", regx_compat_host());
+            break;
+        case 'r':
+            used += (size_t)snprintf(end, room, "%u", regx_compat_rank());
+            break;
+        case 'p':
+            used += (size_t)snprintf(end, room, "%d", (int)getpid());
+            break;
+        default:
+            name[used++] = *pattern;
+            continue;
+        }
+        pattern++;
+    }
+    name[regx_min(used, sizeof(name) - 1)] = '\0';
     const int fd = regx_descriptor_move(
         open(name, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666));
     const ssize_t written = fd < 0 ? -1 : write(fd, line, length);
@@ -352,20 +323,23 @@ void regx_report(regx_component_t *component)
 {
     const regx_component_settings_t *settings = &component->params.settings.component;
     const bool first = regx_compat_rank() == 0, table = strcmp(settings->report, "stderr") == 0;
-    char *text;
 
     regx_registry_count_all(component);
-    if (settings->explain && first && (text = text_of(component, write_explanation)) != NULL) {
-        say(text);
+    if (settings->explain && first) {
+        char *text = text_of(component, write_explanation), *rest = text, *line;
+
+        while ((line = strsep(&rest, "\n")) != NULL && *line != '\0') {
+            regx_compat_output("%s", line);
+        }
         free(text);
     }
-    if (settings->report[0] == '\0' || (table && !first) ||
-        (text = text_of(component, table ? write_table : write_json)) == NULL) {
+    if (settings->report[0] == '\0' || (table && !first)) {
         return;
     }
-    if (table) {
+    char *text = text_of(component, table ? write_table : write_json);
+    if (text != NULL && table) {
         fputs(text, stderr);
-    } else {
+    } else if (text != NULL) {
         append(settings->report, text, strlen(text));
     }
     free(text);

@@ -168,23 +168,6 @@ int regx_window_move(const regx_call_t *call, regx_onesided_type_t type, uint64_
 
 /* ---- atomic operations ---- */
 
-static bool find_op(mca_btl_base_atomic_op_t op, regx_onesided_op_t *ours)
-{
-    static const mca_btl_base_atomic_op_t theirs[] = {[REGX_ONESIDED_ADD] = MCA_BTL_ATOMIC_ADD,
-                                                      [REGX_ONESIDED_AND] = MCA_BTL_ATOMIC_AND,
-                                                      [REGX_ONESIDED_OR] = MCA_BTL_ATOMIC_OR,
-                                                      [REGX_ONESIDED_XOR] = MCA_BTL_ATOMIC_XOR,
-                                                      [REGX_ONESIDED_SWAP] = MCA_BTL_ATOMIC_SWAP};
-
-    for (unsigned i = 0; i < sizeof(theirs) / sizeof(theirs[0]); i++) {
-        if (theirs[i] == op) {
-            *ours = (regx_onesided_op_t)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* A lock of osc/rdma's that this process holds, or waits for. One thread at a time does: osc/rdma
  * lets only one accumulate at a peer of a window (4.1: OMPI_OSC_RDMA_PEER_ACCUMULATING, which is
  * cleared behind the release), and MPI allows one epoch with a lock at a target. Several may ask
@@ -224,33 +207,6 @@ static held_lock_t *find_held_locked(const asked_t *asked)
     return NULL;
 }
 
-/* This thread takes a lock; it asks until it has it. false: no memory. */
-static bool note_lock(const asked_t *asked)
-{
-    regx_lock(&held.lock);
-    held_lock_t *one = find_held_locked(asked);
-    if (one == NULL && (one = malloc(sizeof(*one))) != NULL) {
-        *one = (held_lock_t){.endpoint = asked->call.endpoint, .address = asked->request.address};
-        regx_list_append(&held.list, &one->link);
-    }
-    if (one != NULL) {
-        one->thread = &counted;
-    }
-    regx_unlock(&held.lock);
-    return one != NULL;
-}
-
-static void note_unlock(const asked_t *asked)
-{
-    regx_lock(&held.lock);
-    held_lock_t *one = find_held_locked(asked);
-    if (one != NULL) {
-        regx_list_remove(&one->link);
-    }
-    regx_unlock(&held.lock);
-    free(one);
-}
-
 static bool holds_lock(void)
 {
     bool holds = false;
@@ -267,21 +223,6 @@ static bool is_counted(const regx_endpoint_t *endpoint, regx_handle_t window)
 {
     return counted.endpoint == endpoint && counted.window.id == window.id &&
            counted.window.generation == window.generation;
-}
-
-static void note_fetch(const asked_t *asked, regx_handle_t window)
-{
-    const regx_onesided_request_t *request = &asked->request;
-
-    if (request->op == REGX_ONESIDED_ADD && request->operand == LOCKED) {
-        note_unlock(asked); /* perhaps from inside a completion, during a post */
-    } else if (request->op == REGX_ONESIDED_ADD && request->operand == 1 && !holds_lock()) {
-        counted.endpoint = asked->call.endpoint;
-        counted.window = window;
-        counted.address = request->address;
-    } else if (is_counted(asked->call.endpoint, window)) {
-        counted.endpoint = NULL;
-    }
 }
 
 static bool takes_lock(const regx_onesided_request_t *request)
@@ -317,10 +258,36 @@ static int change(asked_t *asked, const mca_btl_base_registration_handle_t *remo
         (swaps && !is_own_swap(asked, name.handle))) {
         return OPAL_ERR_NOT_SUPPORTED;
     }
-    if (!swaps) {
-        note_fetch(asked, name.handle);
-    } else if (takes_lock(request) && !note_lock(asked)) {
-        return OPAL_ERR_OUT_OF_RESOURCE;
+    if (swaps && takes_lock(request)) { /* this thread asks until it has it */
+        regx_lock(&held.lock);
+        held_lock_t *one = find_held_locked(asked);
+        if (one == NULL && (one = malloc(sizeof(*one))) != NULL) {
+            *one = (held_lock_t){.endpoint = asked->call.endpoint, .address = request->address};
+            regx_list_append(&held.list, &one->link);
+        }
+        if (one != NULL) {
+            one->thread = &counted;
+        }
+        regx_unlock(&held.lock);
+        if (one == NULL) {
+            return OPAL_ERR_OUT_OF_RESOURCE;
+        }
+    } else if (!swaps && request->op == REGX_ONESIDED_ADD && request->operand == LOCKED) {
+        /* It gives a lock back, perhaps from inside a completion, during a post. */
+        regx_lock(&held.lock);
+        held_lock_t *one = find_held_locked(asked);
+        if (one != NULL) {
+            regx_list_remove(&one->link);
+        }
+        regx_unlock(&held.lock);
+        free(one);
+    } else if (!swaps && request->op == REGX_ONESIDED_ADD && request->operand == 1 &&
+               !holds_lock()) {
+        counted.endpoint = asked->call.endpoint;
+        counted.window = name.handle;
+        counted.address = request->address;
+    } else if (!swaps && is_counted(asked->call.endpoint, name.handle)) {
+        counted.endpoint = NULL;
     }
     return ask(asked, name.handle);
 }
@@ -331,13 +298,23 @@ static int fetch_op(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void 
                     uint64_t operand, int flags, int order,
                     mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
 {
+    static const mca_btl_base_atomic_op_t theirs[] = {[REGX_ONESIDED_ADD] = MCA_BTL_ATOMIC_ADD,
+                                                      [REGX_ONESIDED_AND] = MCA_BTL_ATOMIC_AND,
+                                                      [REGX_ONESIDED_OR] = MCA_BTL_ATOMIC_OR,
+                                                      [REGX_ONESIDED_XOR] = MCA_BTL_ATOMIC_XOR,
+                                                      [REGX_ONESIDED_SWAP] = MCA_BTL_ATOMIC_SWAP};
     asked_t asked = {
         .request = {.type = REGX_ONESIDED_ATOMIC, .address = remote_address, .operand = operand},
         .call = {btl, endpoint, local_address, 0, local_handle, callback, context, data}};
 
     (void)order;
-    return find_op(op, &asked.request.op) ? change(&asked, remote_handle, flags)
-                                          : OPAL_ERR_NOT_SUPPORTED;
+    for (unsigned i = 0; i < sizeof(theirs) / sizeof(theirs[0]); i++) {
+        if (theirs[i] == op) {
+            asked.request.op = (regx_onesided_op_t)i;
+            return change(&asked, remote_handle, flags);
+        }
+    }
+    return OPAL_ERR_NOT_SUPPORTED;
 }
 
 static int compare_swap(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
