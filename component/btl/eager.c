@@ -125,7 +125,8 @@ static void weigh(regx_eager_t *eager, regx_autotune_t *tune, size_t length, reg
     eager->trial = regx_tune_tries(tune) ? tune : NULL;
     if (eager->batch != tune->batch.number) {
         eager->batch = tune->batch.number;
-        eager->strays = eager->others = 0;
+        eager->strays = 0;
+        eager->others = 0;
     }
 }
 

@@ -17,8 +17,8 @@
 #define BURST 4u          /* messages open at once: they do not come alone */
 #define ALONE 1u          /* kinds of batches, as bits */
 #define BURSTS 2u
-#define REPEATS_MAX 2u /* batches in a row whose messages come as none before */
-#define SHORT 16u      /* messages of a batch of bursts, at least */
+#define REPEATS_MAX 2u  /* batches in a row whose messages come as none before */
+#define BURST_LEAST 16u /* messages of a batch of bursts, at least */
 /* A candidate that costs so many times as much as the best */
 #define WORSE 1.1F      /* has no third batch; */
 #define FAR_WORSE 1.2F  /* has no second: in bursts each is a 20th of a benchmark; */
@@ -103,7 +103,10 @@ void regx_tune_tell(regx_autotune_t *tune, const uint8_t candidates[REGX_TRAFFIC
 /* A candidate without a cost ranks behind all that have one, and one that has failed behind these. */
 static float cost_of(const regx_tried_t *tried)
 {
-    return tried->failed >= FAILED_BATCHES ? INFINITY : tried->cost > 0 ? tried->cost : FLT_MAX;
+    if (tried->failed >= FAILED_BATCHES) {
+        return INFINITY;
+    }
+    return tried->cost > 0 ? tried->cost : FLT_MAX;
 }
 
 /* The fastest so far. Another than the winner has to cost at most so many times as much as it. */
@@ -132,7 +135,7 @@ static bool has_batch(const regx_autotune_t *tune, unsigned candidate)
 
     return tried->failed < FAILED_BATCHES && tried->batches < REGX_AUTO_ROUNDS &&
            (tried->batches == 0 || tried->warming ||
-            (wires[tune->wire].prior_thrice && candidate == 0 && tune->open_max < SHORT) ||
+            (wires[tune->wire].prior_thrice && candidate == 0 && tune->open_max < BURST_LEAST) ||
             !is_worse(tune, candidate, tried->batches < 2 ? FAR_WORSE : WORSE));
 }
 
@@ -166,20 +169,24 @@ static void begin_batch(regx_autotune_t *tune, uint8_t candidate)
     const uint32_t warm =
         tune->tried[candidate].batches == 0 ? wires[tune->wire].warm[0] : wires[tune->wire].warm[1];
 
-    /* How many messages come together, where a few are open at a time. */
-    const uint32_t round = tune->open_max > 1 ? tune->open_max : tune->open;
+    const bool idle = burst && tune->batch.use != REGX_BATCH_IDLE && vary % 2 == 1;
+    uint32_t before = 0;
 
-    /* Where some are always open, the sender has sent these already by the way before, and as many more before
-     * it hears of the new one. */
-    tune->batch = (regx_batch_t){
-        .candidate = candidate,
-        .use = burst && tune->batch.use != REGX_BATCH_IDLE && vary % 2 == 1 ? REGX_BATCH_IDLE
-                                                                            : REGX_BATCH_TIMED,
-        .amid = tune->open > 0 && !alone,
-        .number = number,
-        .before = burst   ? 0
-                  : alone ? (uint32_t)regx_max(2 * round, warm)
-                          : (uint32_t)regx_max(2 * tune->open, REGX_AUTO_STREAM)};
+    if (alone) {
+        /* How many messages come together, where a few are open at a time. */
+        const uint32_t round = tune->open_max > 1 ? tune->open_max : tune->open;
+
+        before = (uint32_t)regx_max(2 * round, warm);
+    } else if (!burst) {
+        /* Where some are always open, the sender has sent these already by the way before, and as many
+         * more before it hears of the new one. */
+        before = (uint32_t)regx_max(2 * tune->open, REGX_AUTO_STREAM);
+    }
+    tune->batch = (regx_batch_t){.candidate = candidate,
+                                 .use = idle ? REGX_BATCH_IDLE : REGX_BATCH_TIMED,
+                                 .amid = tune->open > 0 && !alone,
+                                 .number = number,
+                                 .before = before};
     tune->open_max = tune->open;
     tune->batches++;
 }
@@ -190,7 +197,9 @@ static void begin_trial(regx_autotune_t *tune)
     const bool first = tune->batch.number == 0;
 
     tune->state = regx_tune_knows(tune) ? REGX_TUNE_NEXT_TRIAL : REGX_TUNE_FIRST_TRIAL;
-    tune->kind = tune->repeats = tune->batches = 0;
+    tune->kind = 0;
+    tune->repeats = 0;
+    tune->batches = 0;
     tune->messages = 0;
     begin_batch(tune, first ? OPENER : tune->winner);
     if (first) {
@@ -198,12 +207,6 @@ static void begin_trial(regx_autotune_t *tune)
         tune->batch.use = tune->batch.before > 0 ? REGX_BATCH_OPENING : REGX_BATCH_IDLE;
         tune->batch.amid = false;
     }
-}
-
-/* Of some messages: a file has told that it is the fastest. */
-static bool is_told(const regx_autotune_t *tune, unsigned candidate)
-{
-    return memchr(tune->told, (int)candidate, sizeof(tune->told)) != NULL;
 }
 
 /* To try what is far worse for a size that is little smaller costs a short program more than it can gain. The
@@ -221,7 +224,9 @@ static void tell_larger(regx_autotune_t *tune)
         }
         tune[i].winner = tune->winner;
         for (unsigned other = 0; other < wires[tune->wire].candidates; other++) {
-            if (tune->tried[other].cost > 0 && !is_told(&tune[i], other)) {
+            const bool told = memchr(tune[i].told, (int)other, sizeof(tune[i].told)) != NULL;
+
+            if (tune->tried[other].cost > 0 && !told) { /* by a file, as the fastest for some */
                 tune[i].tried[other].failed =
                     i <= NEARBY && is_worse(tune, other, times) ? FAILED_BATCHES : 0;
             }
@@ -265,67 +270,11 @@ static void insert(float *costs, unsigned count, float cost)
     costs[count] = cost;
 }
 
-/* No message is open, or the batch is over. Messages that come alone have a sample each, and those of
- * a burst one together, of the whole batch: a candidate that keeps up with the sender splits a burst
- * into parts, and what the program loses after the burst shows in the last part only. */
-static void take_sample(regx_autotune_t *tune, bool over)
-{
-    regx_batch_t *batch = &tune->batch;
-
-    if (is_burst(tune)) {
-        if (!over) {
-            return;
-        }
-        batch->samples = 0;
-        batch->sampled = 0;
-        batch->last = batch->began;
-    }
-    const int64_t now = regx_now_ns();
-
-    if (batch->bytes > batch->sampled && batch->samples < REGX_AUTO_SAMPLES) {
-        const float cost =
-            (float)(now - batch->last) * 1000 / (float)(batch->bytes - batch->sampled);
-
-        insert(batch->sample, batch->samples++, cost);
-    }
-    batch->last = now;
-    batch->sampled = batch->bytes;
-}
-
-/* The batch's messages come as the others of the trial. If they did not several times in a row, what
- * was measured before is forgotten: either the program does something else now, or its bursts come
- * alone by a candidate that is so fast that no two messages are open together. From then on both kinds are
- * compared. */
-static bool is_comparable(regx_autotune_t *tune)
-{
-    const uint8_t kind = tune->batch.bursts ? BURSTS : ALONE;
-
-    if (tune->kind != 0 && (tune->kind & kind) == 0) {
-        if (++tune->repeats <= REPEATS_MAX) {
-            return false;
-        }
-        memset(tune->tried, 0, sizeof(tune->tried));
-    }
-    tune->kind |= kind;
-    tune->repeats = 0;
-    return true;
-}
-
-/* Whether the batches before this one no longer count: they were of a candidate that had still to warm
- * up. So it is if this one took half the time or less; and of a candidate's first batch if messages
- * come alone, since two of them only tell what is far worse, or if staged or bounce has become faster,
- * since its first batch maps the pages of its buffers. */
-static bool replaces_earlier(const regx_autotune_t *tune, const regx_tried_t *tried, float cost)
-{
-    return cost <= tried->cost * wires[tune->wire].cold ||
-           (tried->batches == 1 &&
-            (tune->kind == ALONE || (tune->batch.candidate == OPENER && tried->warming)));
-}
-
 /* The batch is over: what it tells of its candidate, if anything. */
 static void judge(regx_autotune_t *tune)
 {
     const regx_batch_t *batch = &tune->batch;
+    const uint8_t kind = batch->bursts ? BURSTS : ALONE;
     regx_tried_t *tried = &tune->tried[batch->candidate];
 
     if (batch->use != REGX_BATCH_TIMED) {
@@ -335,26 +284,45 @@ static void judge(regx_autotune_t *tune)
         tried->failed++;
         return;
     }
-    if (batch->samples == 0 || !is_comparable(tune)) {
+    if (batch->samples == 0) {
         return;
     }
+    /* Its messages have to come as the others of the trial. If they did not several times in a row, what was
+     * measured before is forgotten: either the program does something else now, or its bursts come alone by
+     * a candidate that is so fast that no two messages are open together. From then on both kinds are
+     * compared. */
+    if (tune->kind != 0 && (tune->kind & kind) == 0) {
+        if (++tune->repeats <= REPEATS_MAX) {
+            return;
+        }
+        memset(tune->tried, 0, sizeof(tune->tried));
+    }
+    tune->kind |= kind;
+    tune->repeats = 0;
+
     const bool first = tried->batches == 0;
     const float low = batch->sample[(batch->samples - 1) / 2];
     const float cost = first ? low : (low + batch->sample[batch->samples / 2]) / 2;
-    /* A batch that is so much faster shows that the candidate was cold before: it is not one of its three. */
-    const bool counts = first || cost > tried->cost * wires[tune->wire].cold;
+    /* One that is so much faster shows that the candidate was cold before: it is not one of its three. */
+    const bool was_cold = !first && cost <= tried->cost * wires[tune->wire].cold;
 
     tried->warming = !first && cost < tried->cost * WARMER;
-    if (first || replaces_earlier(tune, tried, cost)) {
+    /* The batches before no longer count if the candidate was cold. Nor does its first one if messages come
+     * alone, since two of them only tell what is far worse; or if staged or bounce has become faster, since
+     * its first batch maps the pages of its buffers. */
+    if (first || was_cold ||
+        (tried->batches == 1 &&
+         (tune->kind == ALONE || (batch->candidate == OPENER && tried->warming)))) {
         tried->kept = 0;
     }
     insert(tried->batch, tried->kept++, cost);
     tried->cost = tried->batch[(tried->kept - 1) / 2];
     tune->found[batch->candidate] = tried->cost;
-    tried->batches = (uint8_t)(tried->batches + counts);
+    tried->batches = (uint8_t)(tried->batches + !was_cold);
 }
 
-/* Of the candidates with the fewest batches: that of the last batch, or else the one that follows it. */
+/* A batch is over. The next one is of a candidate with the fewest batches: that of the last batch, or else the
+ * one that follows it. */
 static void next_batch(regx_autotune_t *tune)
 {
     const unsigned candidates = wires[tune->wire].candidates;
@@ -390,79 +358,40 @@ static bool is_over(const regx_autotune_t *tune)
     if (tune->open > 0) {
         return batch->closed >= REGX_AUTO_STREAM && batch->closed >= tune->open_max;
     }
-    return batch->closed >= (is_burst(tune) ? SHORT : run);
-}
-
-static bool comes_in_bursts(const regx_autotune_t *tune)
-{
-    return tune->open_max >= BURST || tune->open_last >= BURST;
-}
-
-/* So many messages the one that comes counts as, on the way to the next trial. */
-static uint32_t weight_of(const regx_autotune_t *tune)
-{
-    const uint32_t patience = wires[tune->wire].patience;
-
-    if (tune->state != REGX_TUNE_TOLD) {
-        return 1;
-    }
-    if (!regx_tune_knows(tune)) {
-        return patience > 0 ? REGX_AUTO_SOON / patience : REGX_AUTO_SOON;
-    }
-    return tune->wire == REGX_AUTO_NODE && !comes_in_bursts(tune) ? TOLD_ALONE : 1;
-}
-
-/* A message comes, and no trial is going on. One begins only where a batch could end, not amid a burst. A
- * first trial may, since its opening is not timed; but not after messages of the same burst that went by what
- * was told, as they would count as the opening's. */
-static void wait_for_trial(regx_autotune_t *tune)
-{
-    tune->rest -= (uint32_t)regx_min(tune->rest, weight_of(tune));
-    if (tune->rest == 0 && (tune->open == 0 || tune->batch.entered >= 2 * REGX_AUTO_STREAM ||
-                            (tune->batch.number == 0 && tune->state != REGX_TUNE_TOLD &&
-                             wires[tune->wire].opening > 0))) {
-        begin_trial(tune);
-    }
+    return batch->closed >= (is_burst(tune) ? BURST_LEAST : run);
 }
 
 /* A message comes during a trial. */
 static void go_on(regx_autotune_t *tune)
 {
+    regx_batch_t *batch = &tune->batch;
     const bool over = is_over(tune);
 
-    if (tune->batch.began > 0 && (over || tune->open == 0)) {
-        tune->batch.bursts |= tune->open_max >= BURST;
-        take_sample(tune, over);
+    if (batch->began > 0 && (over || tune->open == 0)) {
+        batch->bursts |= tune->open_max >= BURST;
+        /* Messages that come alone have a sample each, and those of a burst one together, of the whole
+         * batch: a candidate that keeps up with the sender splits a burst into parts, and what the program
+         * loses after the burst shows in the last part only. */
+        const bool burst = is_burst(tune);
+        if (burst && over) {
+            batch->samples = 0;
+            batch->sampled = 0;
+            batch->last = batch->began;
+        }
+        if (!burst || over) {
+            const int64_t now = regx_now_ns();
+            const uint64_t bytes = batch->bytes - batch->sampled;
+
+            if (bytes > 0 && batch->samples < REGX_AUTO_SAMPLES) {
+                insert(batch->sample, batch->samples++,
+                       (float)(now - batch->last) * 1000 / (float)bytes);
+            }
+            batch->last = now;
+            batch->sampled = batch->bytes;
+        }
     }
     if (over) {
         next_batch(tune);
-    }
-}
-
-/* Why a message goes by regx_tune_way. */
-static regx_why_t why_of(const regx_autotune_t *tune)
-{
-    if (regx_tune_tries(tune) && tune->batch.use != REGX_BATCH_IDLE) {
-        return REGX_WHY_trial;
-    }
-    if (tune->state == REGX_TUNE_TOLD && regx_tune_knows(tune)) {
-        return REGX_WHY_told;
-    }
-    return regx_tune_knows(tune) || tune->tried[regx_tune_way(tune)].cost > 0 ? REGX_WHY_winner
-                                                                              : REGX_WHY_prior;
-}
-
-/* How the message comes that is being opened. */
-static void note_traffic(regx_autotune_t *tune, bool exchange)
-{
-    if (tune->open == 0) {
-        tune->open_last = tune->open_max;
-    }
-    tune->traffic = exchange                ? REGX_TRAFFIC_EXCHANGE
-                    : comes_in_bursts(tune) ? REGX_TRAFFIC_STREAM
-                                            : REGX_TRAFFIC_SINGLE;
-    if (tune->state == REGX_TUNE_TOLD) {
-        follow_told(tune);
     }
 }
 
@@ -470,44 +399,66 @@ regx_trial_t regx_tune_enter(regx_autotune_t *tune, bool exchange)
 {
     regx_batch_t *batch = &tune->batch;
 
-    note_traffic(tune, exchange);
+    if (tune->open == 0) {
+        tune->open_last = tune->open_max;
+    }
+    const bool bursts = tune->open_max >= BURST || tune->open_last >= BURST;
+    if (exchange) {
+        tune->traffic = REGX_TRAFFIC_EXCHANGE;
+    } else {
+        tune->traffic = bursts ? REGX_TRAFFIC_STREAM : REGX_TRAFFIC_SINGLE;
+    }
+    if (tune->state == REGX_TUNE_TOLD) {
+        follow_told(tune);
+    }
     if (regx_tune_tries(tune)) {
         const uint32_t program = regx_fpe_mask();
 
         go_on(tune);
         regx_fpe_restore(program);
     } else {
-        wait_for_trial(tune);
+        const bool told = tune->state == REGX_TUNE_TOLD, first = batch->number == 0;
+        const uint32_t patience = wires[tune->wire].patience;
+        uint32_t weight = 1; /* so many messages this one counts as, on the way to the next trial */
+
+        if (told && !regx_tune_knows(tune)) { /* the trial comes as soon as without a file */
+            weight = patience > 0 ? REGX_AUTO_SOON / patience : REGX_AUTO_SOON;
+        } else if (told && tune->wire == REGX_AUTO_NODE && !bursts) {
+            weight = TOLD_ALONE;
+        }
+        tune->rest -= (uint32_t)regx_min(tune->rest, weight);
+        /* A trial begins only where a batch could end, not amid a burst. A first one may, since its opening
+         * is not timed; but not after messages of the same burst that went by what was told, as they would
+         * count as the opening's. */
+        if (tune->rest == 0 && (tune->open == 0 || batch->entered >= 2 * REGX_AUTO_STREAM ||
+                                (first && !told && wires[tune->wire].opening > 0))) {
+            begin_trial(tune);
+        }
     }
-    if (tune->open == 0) {
-        tune->open_max = batch->entered = 0;
-        batch->before = batch->amid ? 0 : batch->before; /* a burst begins */
+    if (tune->open == 0) { /* a burst begins */
+        tune->open_max = 0;
+        batch->entered = 0;
+        batch->before = batch->amid ? 0 : batch->before;
     }
     if (regx_tune_tries(tune) && batch->before == 0 && batch->began == 0) {
-        batch->began = batch->last = regx_now_ns();
+        batch->began = regx_now_ns();
+        batch->last = batch->began;
     }
     tune->open++;
     tune->open_max = (uint32_t)regx_max(tune->open, tune->open_max);
     tune->messages++;
     batch->entered++;
-    return (regx_trial_t){
-        .of = tune, .candidate = regx_tune_way(tune), .why = why_of(tune), .number = batch->number};
-}
 
-/* No trial is going on. A winner by which messages do not go is tried anew. */
-static void watch_winner(regx_autotune_t *tune, const regx_trial_t *trial, bool went)
-{
-    if (!regx_tune_knows(tune) || trial->candidate != tune->winner) {
-        return;
+    const uint8_t way = regx_tune_way(tune);
+    regx_why_t why = REGX_WHY_prior;
+    if (regx_tune_tries(tune) && batch->use != REGX_BATCH_IDLE) {
+        why = REGX_WHY_trial;
+    } else if (tune->state == REGX_TUNE_TOLD && regx_tune_knows(tune)) {
+        why = REGX_WHY_told;
+    } else if (regx_tune_knows(tune) || tune->tried[way].cost > 0) {
+        why = REGX_WHY_winner;
     }
-    if (went) {
-        tune->failures -= tune->failures > 0;
-    } else {
-        tune->failures += FAILURE;
-    }
-    if (tune->failures >= FAILURES_MAX) {
-        tune->rest = 0;
-    }
+    return (regx_trial_t){.of = tune, .candidate = way, .why = why, .number = batch->number};
 }
 
 void regx_tune_leave(const regx_trial_t *trial, uint64_t length, bool went)
@@ -521,12 +472,21 @@ void regx_tune_leave(const regx_trial_t *trial, uint64_t length, bool went)
 
     tune->open--;
     if (!regx_tune_tries(tune)) {
-        watch_winner(tune, trial, went);
+        /* A winner by which messages do not go is tried anew. */
+        if (regx_tune_knows(tune) && trial->candidate == tune->winner) {
+            if (!went) {
+                tune->failures += FAILURE;
+            } else if (tune->failures > 0) {
+                tune->failures--;
+            }
+            tune->rest = tune->failures >= FAILURES_MAX ? 0 : tune->rest;
+        }
         return;
     }
     if (batch->before > 0) {
         if (--batch->before == 0 && tune->open > 0) {
-            batch->began = batch->last = regx_now_ns();
+            batch->began = regx_now_ns();
+            batch->last = batch->began;
         }
         return;
     }
