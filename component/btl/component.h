@@ -9,8 +9,7 @@
  *
  *   - component.c: asked for, opened, progressed, closed; transports.c: which transports are opened
  *   - module.c: one transport, opened, progressed, closed; endpoint.c: one peer of a module
- *   - message.c: eager messages and fragments; fragment.c: their memory; eager.c: up to which
- *     length; rdma.c: large messages
+ *   - message.c: eager messages and fragments; fragment.c: their memory; rdma.c: large messages
  *   - window.c: what osc/rdma asks for
  *   - address.c: what is published, and which module talks to a peer
  *   - costs.c: reads the file of btl_regx_costs
@@ -30,7 +29,7 @@
 #ifndef REGX_BTL_COMPONENT_H
 #define REGX_BTL_COMPONENT_H
 
-#include "btl/eager.h"
+#include "btl/costs.h"
 #include "btl/settings.h"
 #include "compat/compat.h"
 #include "opal/mca/base/mca_base_var.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "config.h"
 
-#include "btl/eager.h"
+#include "btl/costs.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -187,11 +187,6 @@ bool regx_costs_read(const char *name, const char *processor, regx_costs_t *cost
 
 /* ---- what the tuners are told ---- */
 
-/* How many times as long as the fastest, in percent, what is told may take in one of the patterns it is told
- * for. Where each way is slower than that in one, the program's own messages have to show which is better: single
- * messages of 64 KiB take 4.3 us read and 7.2 staged, but 18 and 11 if the program touches them (Xeon). */
-#define WORST 125u
-
 /* Bits: the ways that a sender of up to 32 KiB has, and those of a receiver of more. */
 #define SENDS (1u << REGX_COSTS_EAGER | 1u << REGX_COSTS_READ)
 #define RECEIVES (1u << REGX_COSTS_STAGED | 1u << REGX_COSTS_TOGETHER | 1u << REGX_COSTS_READ)
@@ -217,7 +212,7 @@ static regx_path_t least_regret(const regx_costs_t *costs, regx_neighbour_t neig
                                 unsigned size, regx_pattern_t first, regx_pattern_t last,
                                 unsigned ways)
 {
-    uint64_t worst[REGX_COSTS_WAYS] = {0}, least = WORST + 1;
+    uint64_t worst[REGX_COSTS_WAYS] = {0}, least = REGX_TUNE_TOLD_MAX + 1;
     regx_path_t told = REGX_PATH_COUNT;
 
     for (unsigned pattern = first; pattern <= last; pattern++) {

@@ -13,8 +13,7 @@
  * written before each message and read after it (two cores of a Xeon, from 64 KiB to 1 MiB).
  *
  * Up to 32 KiB a node has one rendezvous, read, which needs no trial. There the sender tries whether
- * eager is faster. Staging costs as much as eager; to share so short a copy costs more than it gains
- * (16 KiB on two cores of a Xeon: 2.3 us read, 2.8 together).
+ * eager is faster (REGX_AUTO_SHORT).
  *
  * Over an RDMA device a short message into a buffer that is new goes by bounce if buffers have not
  * come back lately: to register a buffer at both ends pays only if it comes back. Such a message is
@@ -64,24 +63,17 @@ regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t le
     return regx_tune_enter(&tunes[number_of(length)], exchange);
 }
 
-/* Bytes of a message that may go by bounce because its buffer is new. Measured on Soft-RoCE, one
- * way, a new buffer for each: bounce takes 0.65 of pipeline's time at 32 KiB, 0.88 at 64 KiB, and
- * 1.4 times as long at 128 KiB. */
-#define NEW_MAX (64u * 1024u)
-#define CREDIT_MAX 32u
-#define SAMPLE 16u
-
 /* Guessed as processors guess branches: a buffer that is found registered gives credit, one that is
- * not takes some. Without credit one new buffer in SAMPLE is registered all the same, by which a
+ * not takes some. Without credit one new buffer in so many is registered all the same, by which a
  * program is noticed that begins to use its buffers again. */
 static bool comes_back_locked(regx_reuse_t *reuse, bool known)
 {
     if (known) {
-        reuse->credit = (unsigned)regx_min(reuse->credit + 2, CREDIT_MAX);
+        reuse->credit = (unsigned)regx_min(reuse->credit + 2, REGX_AUTO_CREDIT_MAX);
     } else if (reuse->credit > 0) {
         reuse->credit--;
     } else {
-        reuse->passed = (reuse->passed + 1) % SAMPLE;
+        reuse->passed = (reuse->passed + 1) % REGX_AUTO_NEW_TRIED;
         return reuse->passed == 0;
     }
     return true;
@@ -92,7 +84,7 @@ static bool is_worth_registering(regx_rndv_t *rndv, const regx_rndv_recv_t *recv
 {
     const regx_registry_t *registry = rndv->registry;
 
-    if (recv->buffer.length > NEW_MAX || !recv->peer->conn->transport->registers ||
+    if (recv->buffer.length > REGX_AUTO_NEW_MAX || !recv->peer->conn->transport->registers ||
         registry->cache == NULL || registry->on_demand) {
         return true;
     }

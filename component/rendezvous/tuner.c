@@ -7,45 +7,64 @@
 
 #include "base/util.h"
 
-/* What a comment does not ascribe to a machine was chosen by test_regret.c and test_eager.c, which
- * replay costs, most of them recorded on two cores of a Xeon. */
-#define BATCHES_MAX 18u   /* of a trial, with those that are repeated */
-#define FAILED_BATCHES 2u /* after which a candidate has no other */
-#define NEARBY 6u         /* larger sizes, powers of two, that are told what is far worse */
-#define RUN 6u            /* messages that come alone; even, as some programs alternate */
-#define RUN_FIRST 2u      /* the same in a candidate's first batch */
-#define BURST 4u          /* messages open at once: they do not come alone */
+/* ---- the numbers ----
+ * In brackets stands where a value comes from: a machine on which it was seen, or [replay]: it was chosen by
+ * test_regret.c and test_eager.c, which replay costs, most of them recorded on two cores of a Xeon. */
+
+/* How long a trial is, and how messages are told apart that come alone or in bursts. */
+#define BATCHES_MAX 18u   /* of a trial, with those that are repeated [replay] */
+#define FAILED_BATCHES 2u /* after which a candidate has no other [replay] */
+#define REPEATS_MAX 2u    /* batches in a row whose messages come as none before [replay] */
+#define RUN 6u            /* messages that come alone; even, as some programs alternate [replay] */
+#define RUN_FIRST 2u      /* the same in a candidate's first batch [replay] */
+#define BURST 4u          /* messages open at once: they do not come alone [replay] */
+#define BURST_LEAST 16u   /* messages of a batch of bursts, at least [replay] */
 #define ALONE 1u          /* kinds of batches, as bits */
 #define BURSTS 2u
-#define REPEATS_MAX 2u  /* batches in a row whose messages come as none before */
-#define BURST_LEAST 16u /* messages of a batch of bursts, at least */
+
 /* A candidate that costs so many times as much as the best */
-#define WORSE 1.1F      /* has no third batch; */
-#define FAR_WORSE 1.2F  /* has no second: in bursts each is a 20th of a benchmark; */
-#define TOLD_WORSE 2.0F /* is not tried by messages twice as long (tell_larger), */
-#define WORSE_BY 1.25F  /* and that limit grows so many times for each size further */
+#define WORSE 1.1F     /* has no third batch; [replay] */
+#define FAR_WORSE 1.2F /* has no second: in bursts each is a 20th of a benchmark; [replay] */
+/* is not tried by messages twice as long, and that limit grows so many times for each size further. The ratio of
+ * two candidates mostly changes slowly with the size [Zen 3, near, together to staged from 32 KiB on: 2.8,
+ * 2.0, 1.7, 1.5, 1.4]. It leaps where staged no longer has a whole message in a staging buffer [Zen 4, near,
+ * the other way round: 1.6 at 128 KiB, 0.95 at 256 KiB]. */
+#define TOLD_WORSE 2.0F
+#define WORSE_BY 1.25F
+#define NEARBY 6u          /* larger sizes, powers of two, that are told so [replay] */
+#define SAVES (31.0F / 32) /* times the cost of the winner is enough to win [replay] */
+
 /* What part of the candidate's cost so far a batch has to cost, or less, to show that it is still
- * becoming faster; and that it was cold, so that the batches before do not count. (64 messages of 32 KiB by
- * staged took 1.4, 0.7, 0.3 and 0.12 ms on a virtual machine of Zen 5.) */
+ * becoming faster; and that it was cold, so that the batches before do not count. [A virtual machine of Zen 5:
+ * 64 messages of 32 KiB by staged took 1.4, 0.7, 0.3 and 0.12 ms.] */
 #define WARMER (7.0F / 8)
 #define COLD 0.5F
-#define SAVES (31.0F / 32) /* times the cost of the winner is enough to win */
-#define REST 128u          /* messages of rest for each of a trial */
-#define REPEATED_MAX 3u    /* times that it is doubled while the outcome stays */
-#define REST_UNKNOWN 16u   /* the same if the winner was not measured */
-#define REST_MAX (1u << 16)
+
+/* When the next trial comes. */
+#define REST 128u           /* messages of rest for each of a trial [replay] */
+#define REPEATED_MAX 3u     /* times that it is doubled while the outcome stays [replay] */
+#define REST_UNKNOWN 16u    /* the same if the winner was not measured [replay] */
+#define REST_MAX (1u << 16) /* messages of rest, at most [replay] */
 /* Where a file has told the receiver, a message that comes alone counts as so many on the way to the first
  * trial. A stream of 22 bursts and an allreduce of 110 calls, 220 messages, are benchmarks that lose more by
  * a trial than they gain; 1,000 lone messages gain more, where what the file has is wrong for the program.
- * Of exchanges the messages are counted, not the pairs, so that both ends are on trial at once. */
+ * Of exchanges the messages are counted, not the pairs, so that both ends are on trial at once. [Runs of an
+ * allreduce of 128 KiB, with 18 and 32; their machine is not recorded.] */
 #define TOLD_ALONE 17u
-/* Of the winner: is added for a message that could not go by it; each that could takes 1 off. */
+/* Of the winner: is added for a message that could not go by it; each that could takes 1 off. [replay] */
 #define FAILURE 4u
 #define FAILURES_MAX 16u
 
+/* The sender */
+#define STRAYS 64u    /* messages of a batch that go the other way end the trial [replay] */
+#define OTHERS 512u   /* messages of other sizes during a batch: the same [replay] */
+#define RECENT 64u    /* messages of other sizes, within which a size was seen lately [replay] */
+#define PUTS_OFF 2.5F /* times as long as eagerly: no first trial of other sizes soon [replay] */
+
 /* The candidate by which the first trial opens: staged, or bounce; of eager or not, the rendezvous. */
 #define OPENER 1u
-/* On this kind of wire. */
+/* What differs between the receiver on a node, the receiver over a device, and the sender [replay, but for what is
+ * said]. */
 static const struct {
     uint8_t candidates;
     uint8_t opening;     /* messages by OPENER, untimed, before the first trial; 0: a batch by the
@@ -58,7 +77,8 @@ static const struct {
     bool prior_thrice;   /* unless bursts are long the prior has three batches. While a lap of the
                             ring brings in new pages, eager seems up to ten times as slow as it is,
                             and a batch of it costs little */
-    uint32_t patience;   /* messages before the first trial: collective benchmarks send 110 */
+    uint32_t patience;   /* messages before the first trial: collective benchmarks send 110. Of the
+                            512 nothing is recorded */
     uint32_t rest_first; /* and at most, before the second */
 } wires[] = {[REGX_AUTO_NODE] = {3, 3, OPENER, {1, 2}, COLD, false, 0, REST_MAX},
              [REGX_AUTO_DEVICE] = {2, 0, OPENER, {1, 2}, COLD, false, 512, REST_MAX},
@@ -209,11 +229,8 @@ static void begin_trial(regx_autotune_t *tune)
     }
 }
 
-/* To try what is far worse for a size that is little smaller costs a short program more than it can gain. The
- * ratio of two candidates mostly changes slowly with the size (Zen 3, near, together to staged from 32 KiB on: 2.8,
- * 2.0, 1.7, 1.5, 1.4), so for each size further it has to be worse by a quarter. It leaps where staged
- * no longer has a whole message in a staging buffer (Zen 4, near, the other way round: 1.6 at 128 KiB,
- * 0.95 at 256 KiB). For a candidate that was not tried here, what a smaller size has told stays. */
+/* To try what is far worse for a size that is little smaller costs a short program more than it can gain
+ * (TOLD_WORSE). For a candidate that was not tried here, what a smaller size has told stays. */
 static void tell_larger(regx_autotune_t *tune)
 {
     float times = TOLD_WORSE;
@@ -254,7 +271,8 @@ static void end_trial(regx_autotune_t *tune)
     memset(tune->tried, 0, sizeof(tune->tried));
 }
 
-void regx_tune_give_up(regx_autotune_t *tune)
+/* The sender's trial ends without an outcome. */
+static void give_up(regx_autotune_t *tune)
 {
     tune->state = regx_tune_knows(tune) ? REGX_TUNE_FOUND : REGX_TUNE_UNTRIED;
     tune->rest = REGX_AUTO_SOON;
@@ -494,4 +512,154 @@ void regx_tune_leave(const regx_trial_t *trial, uint64_t length, bool went)
     batch->bytes += length;
     batch->failed |=
         !went && trial->number == batch->number && trial->candidate == batch->candidate;
+}
+
+/* ---- the sender: eagerly, or by rendezvous ---- */
+
+void regx_eager_init(regx_eager_t *eager, size_t *limit, bool tunes)
+{
+    *eager = (regx_eager_t){.tunes = tunes, .limit = limit, .configured = *limit};
+    for (unsigned i = 0; i < REGX_EAGER_SIZES; i++) {
+        /* tell_others passes on what is found, not tell_larger. */
+        regx_tune_init(&eager->of[i], 1, REGX_AUTO_EAGER);
+    }
+}
+
+/* From the longest size on. Messages of a size that are to go eagerly do so even if shorter ones are to go by
+ * rendezvous: those of the size on trial, which has its way against longer ones, too; or else those of
+ * which that is known, if some came lately. */
+static void set_limit(const regx_eager_t *eager)
+{
+    size_t limit = eager->configured;
+
+    for (unsigned i = REGX_EAGER_SIZES; i-- > 0;) {
+        const regx_autotune_t *tune = &eager->of[i];
+        const bool overruled = eager->trial != NULL && eager->trial < tune;
+
+        if (regx_tune_way(tune) == REGX_EAGER_RENDEZVOUS) {
+            limit = ((size_t)REGX_EAGER_MIN << i) + REGX_EAGER_HEADER;
+        } else if (eager->trial == tune ||
+                   (!overruled && regx_tune_knows(tune) && eager->unseen[i] < RECENT)) {
+            break;
+        }
+    }
+    *eager->limit = regx_min(limit, eager->configured);
+}
+
+/* What was told of messages that come alone; and of bursts. */
+static void tell(regx_autotune_t *tune, uint8_t single, uint8_t stream)
+{
+    const uint8_t told[REGX_TRAFFICS] = {single, stream, REGX_TUNE_UNTOLD};
+
+    regx_tune_tell(tune, told);
+}
+
+void regx_eager_tell(regx_eager_t *eager, unsigned number, uint8_t single, uint8_t stream)
+{
+    if (eager->tunes && eager->of[number].messages == 0 && eager->trial == NULL) {
+        tell(&eager->of[number], single, stream);
+        eager->unseen[number] = RECENT;
+        set_limit(eager);
+    }
+}
+
+/* Tells only what nothing was told of before. */
+static void tell_more(regx_autotune_t *tune, uint8_t single, uint8_t stream)
+{
+    const uint8_t *told = tune->told;
+
+    tell(tune, told[REGX_TRAFFIC_SINGLE] == REGX_TUNE_UNTOLD ? single : told[REGX_TRAFFIC_SINGLE],
+         told[REGX_TRAFFIC_STREAM] == REGX_TUNE_UNTOLD ? stream : told[REGX_TRAFFIC_STREAM]);
+}
+
+/* What a trial tells of sizes that were not tried. What a rendezvous costs before its first byte is half as
+ * much a byte for twice as many (two cores of a Xeon, both ways at once, from 8 KiB on: 2.7, 1.5 and 0.5
+ * times as long as eagerly). So if it is faster, longer messages begin with it. If it is far worse their
+ * first trials come later, since a benchmark of another size would lose more by one than it can gain; it
+ * has to be twice as far for each size further. */
+static void tell_others(regx_eager_t *eager, const regx_autotune_t *tune)
+{
+    const uint32_t program = regx_fpe_mask();
+    float limit = PUTS_OFF * tune->found[REGX_EAGER_SEND];
+
+    for (regx_autotune_t *other = eager->of; other < eager->of + REGX_EAGER_SIZES; other++) {
+        limit *= other > tune ? 2 : 1;
+        if (regx_tune_knows(other) || other->batch.number > 0) {
+            continue;
+        }
+        if (other > tune && tune->winner == REGX_EAGER_RENDEZVOUS) {
+            tell_more(other, REGX_EAGER_RENDEZVOUS, REGX_EAGER_RENDEZVOUS);
+        } else if (tune->found[REGX_EAGER_RENDEZVOUS] > limit && other->state == REGX_TUNE_TOLD) {
+            tell_more(other, REGX_EAGER_SEND, REGX_TUNE_UNTOLD);
+        } else if (tune->found[REGX_EAGER_RENDEZVOUS] > limit) {
+            other->rest = REGX_AUTO_SOON;
+        }
+    }
+    regx_fpe_restore(program);
+}
+
+/* A message of a size that may be tried. The tuner takes it as open until progress is called. */
+static void weigh(regx_eager_t *eager, regx_autotune_t *tune, size_t length, regx_eager_way_t way)
+{
+    const bool tried = regx_tune_tries(tune);
+
+    if (tried && regx_tune_way(tune) != way) {
+        /* It had to go another way than the messages of the batch that is being timed. */
+        if (++eager->strays == STRAYS) {
+            if (regx_tune_way(tune) == REGX_EAGER_RENDEZVOUS) {
+                tune->winner = REGX_EAGER_SEND;
+            }
+            give_up(tune);
+        }
+    } else {
+        const regx_trial_t trial = regx_tune_enter(tune, false);
+
+        regx_tune_leave(&trial, length, true);
+        tune->open++;
+        if (tried && !regx_tune_tries(tune)) {
+            tell_others(eager, tune);
+        }
+    }
+    eager->trial = regx_tune_tries(tune) ? tune : NULL;
+    if (eager->batch != tune->batch.number) {
+        eager->batch = tune->batch.number;
+        eager->strays = 0;
+        eager->others = 0;
+    }
+}
+
+void regx_eager_note(regx_eager_t *eager, size_t length, regx_eager_way_t way, bool node,
+                     unsigned progress)
+{
+    unsigned size = 0;
+
+    if (!eager->tunes || length <= REGX_EAGER_MIN || length > REGX_EAGER_MIN << REGX_EAGER_SIZES) {
+        return;
+    }
+    if (!node) {
+        eager->tunes = false;
+        *eager->limit = eager->configured;
+        return;
+    }
+    for (unsigned i = 0; i < REGX_EAGER_SIZES; i++) {
+        size += length > (size_t)REGX_EAGER_MIN << (i + 1);
+        eager->unseen[i]++;
+    }
+    regx_autotune_t *tune = &eager->of[size];
+
+    eager->unseen[size] = 0;
+    if (progress != eager->progress[size] || tune->open >= REGX_AUTO_STREAM) {
+        tune->open = 0;
+    }
+    eager->progress[size] = progress;
+    if (eager->trial == NULL || eager->trial == tune) {
+        weigh(eager, tune, length, way);
+    } else {
+        tune->rest -= tune->rest > 0;
+        if (++eager->others == OTHERS) {
+            give_up(eager->trial);
+            eager->trial = NULL;
+        }
+    }
+    set_limit(eager);
 }

@@ -4,7 +4,7 @@
  * messages.
  *
  * What it decides. The receiver of a large message chooses the path of its rendezvous (auto.c). The
- * sender of 4 to 32 KiB on a node chooses whether they go eagerly or by rendezvous (btl/eager.c).
+ * sender of 4 to 32 KiB on a node chooses whether they go eagerly or by rendezvous (regx_eager_note).
  * Which is faster depends on the processor, on what the program does with its buffers, and on how many
  * messages are under way. Each end decides alone, so the two cannot disagree. Peers are not told
  * apart.
@@ -67,7 +67,7 @@
  * outcome is also told to the larger sizes that were not tried (tell_larger). A winner by which several
  * messages cannot go is tried anew at once.
  *
- * A file of costs (btl/eager.h) is told before the first message. It tells apart how messages come
+ * A file of costs (btl/costs.h) is told before the first message. It tells apart how messages come
  * (regx_traffic_t), so until the first trial each message goes as the file has it for such messages. The
  * trial finds one winner for all of them. Where the file says nothing the prior goes, and the first trial
  * comes after as many messages as without a file.
@@ -116,6 +116,7 @@
 #define REGX_RENDEZVOUS_TUNER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/counters.h"
@@ -129,15 +130,33 @@ typedef enum regx_auto_wire {
     REGX_AUTO_EAGER = REGX_AUTO_WIRES
 } regx_auto_wire_t;
 
+/* The numbers that others need as well; tuner.c has the rest. Where a value comes from stands in brackets, as
+ * there: a machine on which it was seen, or [replay]. */
 #define REGX_AUTO_SMALLEST 0x4000ULL /* bytes of the first size of messages that auto tells apart */
-#define REGX_AUTO_SHORT                                                                            \
-    0x8000ULL /* bytes: on a node messages of up to this length go eagerly or are read */
-#define REGX_AUTO_SIZES 20u     /* each twice the one before; what is larger or smaller joins */
+#define REGX_AUTO_SIZES 20u /* each twice the one before; what is larger or smaller joins */
+/* On a node messages of up to so many bytes go eagerly or are read: there staging costs as much as eager, and to
+ * share so short a copy costs more than it gains [two cores of a Xeon: 16 KiB took 2.3 us read, 2.8
+ * together]. */
+#define REGX_AUTO_SHORT 0x8000ULL
 #define REGX_AUTO_CANDIDATES 3u /* at most */
-#define REGX_AUTO_ROUNDS 3u     /* batches of a candidate that count, at most */
-#define REGX_AUTO_SAMPLES 6u    /* of a batch, at most */
-#define REGX_AUTO_STREAM 64u    /* messages of a batch, where some are always open */
-#define REGX_AUTO_SOON 4096u    /* messages until a trial of what is known from elsewhere */
+#define REGX_AUTO_ROUNDS 3u     /* batches of a candidate that count, at most [replay] */
+#define REGX_AUTO_SAMPLES 6u    /* of a batch, at most: a sample for each of RUN */
+#define REGX_AUTO_STREAM 64u    /* messages of a batch, where some are always open [replay] */
+#define REGX_AUTO_SOON 4096u /* messages until a trial of what is known from elsewhere [replay] */
+
+/* What a file of costs tells may take so many percent of the fastest's time in each of the patterns that it is told
+ * for. Where each way is slower than that in one, the program's own messages have to show which is better
+ * [Xeon: single messages of 64 KiB take 4.3 us read and 7.2 staged, but 18 and 11 if the program touches
+ * them]. */
+#define REGX_TUNE_TOLD_MAX 125u
+
+/* Over a device (auto.c): bytes of a message that may go by bounce because its buffer is new [Soft-RoCE, one way, a
+ * new buffer for each: bounce takes 0.65 of pipeline's time at 32 KiB, 0.88 at 64 KiB, and 1.4 times as
+ * long at 128 KiB]; how far buffers that come back outweigh those that do not; and of how many new ones one is
+ * registered all the same [nothing is recorded of these two]. */
+#define REGX_AUTO_NEW_MAX (64u * 1024u)
+#define REGX_AUTO_CREDIT_MAX 32u
+#define REGX_AUTO_NEW_TRIED 16u
 
 typedef enum regx_tune_state {
     REGX_TUNE_UNTRIED,     /* rests: the prior goes, or what was fastest for a smaller size */
@@ -253,7 +272,73 @@ regx_trial_t regx_tune_enter(regx_autotune_t *tune, bool exchange);
 /* It is closed. went: all of it arrived, by the way that it was to go. Does nothing for a message
  * that has no part. */
 void regx_tune_leave(const regx_trial_t *trial, uint64_t length, bool went);
-/* The trial ends without an outcome. */
-void regx_tune_give_up(regx_autotune_t *tune);
+
+/* ---- the sender: up to which length a message goes eagerly between processes of a node ----
+ *
+ * An eager message is copied twice, once by each process. A longer one goes by rendezvous: an RTS,
+ * then one copy, by the kernel or by both processes (exposed.c). From 4 to 32 KiB either way may be two or
+ * three times as fast as the other, so it is found out, apart for those above 4, 8 and 16 KiB. The sender
+ * decides: ob1 compares each message with btl_eager_limit. After each message of 4 to 32 KiB the limit is set
+ * for the next one.
+ *
+ * One limit serves all sizes, so one size is on trial at a time. A size that goes eagerly keeps all shorter
+ * ones eager if it is the one on trial, or if that was found or told and one of the last 64 messages had this
+ * size. While a size is on trial nothing that is known of longer ones overrules it. If a rendezvous was
+ * faster for one size, longer messages begin with it. If it took 2.5 times as long, the first trials of shorter
+ * messages come after 4,096; so do those of messages twice as long if it took 5 times as long, and so on. What
+ * cannot go by rendezvous whole (data that is not contiguous, MPI_Bsend) counts as eager: after 64 such messages
+ * in a batch the trial is given up, and eager wins.
+ *
+ * Regret. Compared with the better way, if costs do not change and one way takes at most three
+ * times as long as the other (test_eager.c):
+ *   - of messages in a ping-pong, or in bursts of up to 16, 10,000 take at most 4.5 % longer, and
+ *     1,000 at most 33 %, or 15 % if the better way is eager;
+ *   - in bursts of 64, 10,000 take at most 6.5 % longer, 1,000 at most 50 %, and 10,000 where
+ *     progress is never called 8.5 %.
+ *
+ * Not thread-safe: for a job of one thread.
+ */
+
+#define REGX_EAGER_MIN 4096u  /* bytes of data that always go eagerly */
+#define REGX_EAGER_SIZES 3u   /* each twice the one before */
+#define REGX_EAGER_HEADER 80u /* bytes of the limit that ob1 takes for its header, at most */
+#define REGX_EAGER_MAX ((REGX_EAGER_MIN << REGX_EAGER_SIZES) + REGX_EAGER_HEADER)
+
+/* The candidates; the first is the prior. */
+typedef enum regx_eager_way { REGX_EAGER_SEND, REGX_EAGER_RENDEZVOUS } regx_eager_way_t;
+
+typedef struct regx_eager {
+    bool tunes;
+    size_t *limit;     /* Open MPI's: bytes, with its header */
+    size_t configured; /* the parameter's value, the highest limit */
+    regx_autotune_t of[REGX_EAGER_SIZES];
+    uint32_t unseen[REGX_EAGER_SIZES];   /* messages of the others since the last of this size */
+    unsigned progress[REGX_EAGER_SIZES]; /* as it was at the last message of this size */
+    regx_autotune_t *trial;              /* the size that is on trial. NULL: none. */
+    uint32_t batch;                      /* the number of its batch */
+    uint32_t strays;                     /* messages of that batch that went the other way */
+    uint32_t others;                     /* messages of other sizes since that batch began */
+} regx_eager_t;
+
+/* limit: the module's, as configured. tunes: it may be changed. */
+void regx_eager_init(regx_eager_t *eager, size_t *limit, bool tunes);
+
+/* Those ways are the faster ones of a size, as was measured elsewhere (btl/costs.h), for messages that come
+ * alone and in bursts (regx_eager_way_t, or REGX_TUNE_UNTOLD). Messages of that size begin so. It has no effect
+ * once one has been sent. */
+void regx_eager_tell(regx_eager_t *eager, unsigned number, uint8_t single, uint8_t stream);
+
+/* A message of `length` bytes of data goes that way. Sets the limit for the next one.
+ * node: to a process of the node, from which the kernel lets it read. The first message to any
+ * other restores the limit for good: there a rendezvous costs a journey to the peer and back, and
+ * the limit is the same for all peers. progress: a number that each call of progress changes. */
+void regx_eager_note(regx_eager_t *eager, size_t length, regx_eager_way_t way, bool node,
+                     unsigned progress);
+
+/* Whether so many bytes, with the header, go by rendezvous only because the limit is lowered. */
+static inline bool regx_eager_is_lowered(const regx_eager_t *eager, size_t length)
+{
+    return length > *eager->limit && length <= eager->configured;
+}
 
 #endif

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""compare --recommend: the file of btl_regx_costs (component/btl/eager.h), from what was measured.
+"""compare --recommend: the file of btl_regx_costs (component/btl/costs.h), from what was measured.
 
 The rows of costs.conf run between two cores of each kind of neighbours that this node has: cores that share a cache
 of the second level, of the third, a package, or neither.

@@ -9,7 +9,7 @@
 
 #include <sys/stat.h>
 
-#include "btl/eager.h"
+#include "btl/costs.h"
 
 #define HEAD "regx-costs 3\nregx " PACKAGE_VERSION "\nprocessor Me 1 2\n"
 

@@ -7,12 +7,12 @@
 
 #include <time.h>
 
-#include "btl/eager.h"
+#include "rendezvous/tuner.h"
 
 enum { CONFIGURED = 32848, HEADER = 80, LEAST = REGX_EAGER_MIN + HEADER };
 enum { SHORT = 8192, MIDDLE = 16000, LONG = 32000 };
 enum { EQUAL = 11, TABLES, PROGRAMS = 10 };
-enum { TUNED = -1, WAYS = REGX_EAGER_WAYS };
+enum { TUNED = -1, WAYS = REGX_EAGER_RENDEZVOUS + 1 };
 
 /* ---- a program ---- */
 
