@@ -15,8 +15,7 @@
 #define BATCHES_MAX 18u   /* of a trial, with those that are repeated [replay] */
 #define FAILED_BATCHES 2u /* after which a candidate has no other [replay] */
 #define REPEATS_MAX 2u    /* batches in a row whose messages come as none before [replay] */
-#define RUN 6u            /* messages that come alone; even, as some programs alternate [replay] */
-#define RUN_FIRST 2u      /* the same in a candidate's first batch [replay] */
+#define RUN_FIRST 2u      /* messages that come alone, in a candidate's first batch [replay] */
 #define BURST 4u          /* messages open at once: they do not come alone [replay] */
 #define BURST_LEAST 16u   /* messages of a batch of bursts, at least [replay] */
 #define ALONE 1u          /* kinds of batches, as bits */
@@ -56,9 +55,7 @@
 #define FAILURES_MAX 16u
 
 /* The sender */
-#define STRAYS 64u    /* messages of a batch that go the other way end the trial [replay] */
-#define OTHERS 512u   /* messages of other sizes during a batch: the same [replay] */
-#define RECENT 64u    /* messages of other sizes, within which a size was seen lately [replay] */
+#define OTHERS 512u   /* messages of other sizes during a batch: the trial is given up [replay] */
 #define PUTS_OFF 2.5F /* times as long as eagerly: no first trial of other sizes soon [replay] */
 
 /* The candidate by which the first trial opens: staged, or bounce; of eager or not, the rendezvous. */
@@ -368,7 +365,7 @@ static void next_batch(regx_autotune_t *tune)
 static bool is_over(const regx_autotune_t *tune)
 {
     const regx_batch_t *batch = &tune->batch;
-    const uint32_t run = tune->tried[batch->candidate].batches == 0 ? RUN_FIRST : RUN;
+    const uint32_t run = tune->tried[batch->candidate].batches == 0 ? RUN_FIRST : REGX_AUTO_SAMPLES;
 
     if (batch->use == REGX_BATCH_OPENING || batch->began == 0) {
         return batch->use == REGX_BATCH_OPENING && batch->before == 0;
@@ -539,7 +536,7 @@ static void set_limit(const regx_eager_t *eager)
         if (regx_tune_way(tune) == REGX_EAGER_RENDEZVOUS) {
             limit = ((size_t)REGX_EAGER_MIN << i) + REGX_EAGER_HEADER;
         } else if (eager->trial == tune ||
-                   (!overruled && regx_tune_knows(tune) && eager->unseen[i] < RECENT)) {
+                   (!overruled && regx_tune_knows(tune) && eager->unseen[i] < REGX_AUTO_STREAM)) {
             break;
         }
     }
@@ -558,7 +555,7 @@ void regx_eager_tell(regx_eager_t *eager, unsigned number, uint8_t single, uint8
 {
     if (eager->tunes && eager->of[number].messages == 0 && eager->trial == NULL) {
         tell(&eager->of[number], single, stream);
-        eager->unseen[number] = RECENT;
+        eager->unseen[number] = REGX_AUTO_STREAM;
         set_limit(eager);
     }
 }
@@ -605,7 +602,7 @@ static void weigh(regx_eager_t *eager, regx_autotune_t *tune, size_t length, reg
 
     if (tried && regx_tune_way(tune) != way) {
         /* It had to go another way than the messages of the batch that is being timed. */
-        if (++eager->strays == STRAYS) {
+        if (++eager->strays == REGX_AUTO_STREAM) {
             if (regx_tune_way(tune) == REGX_EAGER_RENDEZVOUS) {
                 tune->winner = REGX_EAGER_SEND;
             }

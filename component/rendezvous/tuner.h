@@ -140,8 +140,11 @@ typedef enum regx_auto_wire {
 #define REGX_AUTO_SHORT 0x8000ULL
 #define REGX_AUTO_CANDIDATES 3u /* at most */
 #define REGX_AUTO_ROUNDS 3u     /* batches of a candidate that count, at most [replay] */
-#define REGX_AUTO_SAMPLES 6u    /* of a batch, at most: a sample for each of RUN */
-#define REGX_AUTO_STREAM 64u    /* messages of a batch, where some are always open [replay] */
+/* Messages that come alone, and are a batch, each a sample; even, as some programs alternate [replay]. */
+#define REGX_AUTO_SAMPLES 6u
+/* Many messages: of a batch, where some are always open; of the sender's batch, if they cannot go as they are
+ * to, so that the trial is given up; or of other sizes, since one was last seen [replay]. */
+#define REGX_AUTO_STREAM 64u
 #define REGX_AUTO_SOON 4096u /* messages until a trial of what is known from elsewhere [replay] */
 
 /* What a file of costs tells may take so many percent of the fastest's time in each of the patterns that it is told
