@@ -29,24 +29,6 @@ const regx_counter_t regx_counter_table[] = {
 #undef COUNTER
             {NULL, NULL, REGX_COUNT, 0}};
 
-static uint64_t sum(const regx_flow_t *flow, const regx_counter_t *counter)
-{
-    const _Atomic uint64_t(*counts)[REGX_FLOW_SIZES] =
-        counter->kind == REGX_BYTES ? flow->bytes : flow->messages;
-    uint64_t value = 0;
-
-    for (unsigned way = 0; way < REGX_WAYS; way++) {
-        const bool belongs = counter->where == REGX_PATH_fallback
-                                 ? regx_why_is_fallback(way % REGX_WHY_COUNT)
-                                 : counter->where == way / REGX_WHY_COUNT;
-
-        for (unsigned size = 0; size < REGX_FLOW_SIZES && belongs; size++) {
-            value += counts[way][size];
-        }
-    }
-    return value;
-}
-
 uint64_t regx_counter_value(const regx_counters_t *counters, const regx_counter_t *counter)
 {
     uint64_t value = 0;
@@ -55,7 +37,19 @@ uint64_t regx_counter_value(const regx_counters_t *counters, const regx_counter_
         return *(const _Atomic uint64_t *)(const void *)((const char *)counters + counter->where);
     }
     for (unsigned i = 0; i < REGX_FLOWS; i++) {
-        value += counters->flows[i] != NULL ? sum(counters->flows[i], counter) : 0;
+        const regx_flow_t *flow = counters->flows[i];
+
+        for (unsigned way = 0; flow != NULL && way < REGX_WAYS; way++) {
+            const _Atomic uint64_t *counts =
+                counter->kind == REGX_BYTES ? flow->bytes[way] : flow->messages[way];
+            const bool belongs = counter->where == REGX_PATH_fallback
+                                     ? regx_why_is_fallback(way % REGX_WHY_COUNT)
+                                     : counter->where == way / REGX_WHY_COUNT;
+
+            for (unsigned size = 0; size < REGX_FLOW_SIZES && belongs; size++) {
+                value += counts[size];
+            }
+        }
     }
     return value;
 }

@@ -75,45 +75,29 @@ typedef struct mapping {
     bool protected; /* single pages may be, by a userfaultfd */
 } mapping_t;
 
-/* The first line of a mapping's description. */
-static bool parse_head(const char *line, mapping_t *mapping)
-{
-    unsigned long inode;
-    char may[5];
-
-    if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*x %*x:%*x %lu", &mapping->start,
-               &mapping->end, may, &inode) != 4) {
-        return false;
-    }
-    mapping->readable = may[0] == 'r';
-    mapping->writable = may[1] == 'w';
-    mapping->file = inode != 0;
-    mapping->device = strstr(line, " /secretmem (deleted)") != NULL;
-    return true;
-}
-
-/* Each flag has a blank on both sides. */
-static void parse_flags(const char *line, mapping_t *mapping)
-{
-    mapping->device |= strstr(line, " io ") != NULL || strstr(line, " pf ") != NULL;
-    mapping->paged = strstr(line, " um ") != NULL || strstr(line, " ui ") != NULL;
-    mapping->protected = strstr(line, " uw ") != NULL;
-}
-
 /* Reads the next mapping, of smaps with its flags. false: there is no other. */
 static bool read_mapping(FILE *maps, bool with_flags, mapping_t *mapping)
 {
+    unsigned long inode;
     bool found = false;
-    char line[512];
+    char line[512], may[5];
 
     while (fgets(line, sizeof(line), maps) != NULL) {
         mapping_t next = {0};
 
-        if (!found && parse_head(line, &next)) {
+        if (!found && sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*x %*x:%*x %lu", &next.start,
+                             &next.end, may, &inode) == 4) {
+            next.readable = may[0] == 'r';
+            next.writable = may[1] == 'w';
+            next.file = inode != 0;
+            next.device = strstr(line, " /secretmem (deleted)") != NULL;
             *mapping = next;
             found = true;
         } else if (found && strncmp(line, "VmFlags:", 8) == 0) {
-            parse_flags(line, mapping);
+            /* Each flag has a blank on both sides. */
+            mapping->device |= strstr(line, " io ") != NULL || strstr(line, " pf ") != NULL;
+            mapping->paged = strstr(line, " um ") != NULL || strstr(line, " ui ") != NULL;
+            mapping->protected = strstr(line, " uw ") != NULL;
             break;
         }
         if (found && !with_flags) {
@@ -237,8 +221,11 @@ const char *regx_fault_lacks(const void *base, size_t length, bool stores)
             lacks = "not mapped";
         } else if (mapping.end > at) {
             at = mapping.end;
-            lacks = stores ? (mapping.writable ? NULL : "not writable")
-                           : (mapping.readable ? NULL : "not readable");
+            if (stores && !mapping.writable) {
+                lacks = "not writable";
+            } else if (!stores && !mapping.readable) {
+                lacks = "not readable";
+            }
         }
     }
     fclose(maps);

@@ -17,7 +17,8 @@ typedef struct regx_link {
 /* Makes the head of an empty list, as {&head, &head} does where one is declared. */
 static inline void regx_list_init(regx_link_t *head)
 {
-    head->next = head->previous = head;
+    head->next = head;
+    head->previous = head;
 }
 
 static inline bool regx_list_empty(const regx_link_t *head)

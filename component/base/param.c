@@ -65,22 +65,6 @@ static bool parse(const char *text, const regx_param_t *param, uint64_t *value)
     return *end == '\0';
 }
 
-/* NULL: `text` is such a number, of at least `min`, and a multiple of `step`. */
-static const char *fault_of(const char *text, const regx_param_t *param, uint64_t min,
-                            uint64_t step, uint64_t *value)
-{
-    if (!parse(text, param, value)) {
-        return param->type == REGX_PARAM_SIZE ? "is not a size" : "is not a number";
-    }
-    if (*value > param->max) {
-        return "is above the cap";
-    }
-    if (*value < min) {
-        return "is too small";
-    }
-    return *value % step != 0 ? "does not divide evenly" : NULL;
-}
-
 void regx_option_refuse(const char *name, const char *text, const char *allowed, regx_error_t error)
 {
     snprintf(error, REGX_ERROR, "%s=%s is not known; allowed: %s", name, text, allowed);
@@ -143,34 +127,27 @@ static void store(const regx_param_t *param, uint64_t value, char *field)
     memcpy(field, (const char *)&value + first, param->size);
 }
 
-static void store_pointer(const char *text, char *field)
-{
-    memcpy(field, &text, sizeof(text));
-}
-
-static bool refuse_word(const regx_param_t *param, const char *name, const char *text,
-                        regx_error_t error)
-{
-    char words[ALLOWED_MAX];
-
-    regx_param_list(param->words, NULL, words, sizeof(words));
-    regx_option_refuse(name, text, words, error);
-    return false;
-}
-
 static bool read_number(const regx_param_t *param, const char *name, const char *text,
                         void *settings, regx_error_t error)
 {
     const uint64_t step = param->pages ? regx_page_size() : 1;
     uint64_t min = param->pages ? regx_max(param->min, step) : param->min;
     char least[24], most[24], unit[24], words[64]; /* beside numbers there are few */
+    const char *fault = NULL;
     uint64_t value;
 
     if (param->at_least != NULL) {
         min = param->at_least(settings);
     }
-    const char *fault = fault_of(text, param, min, step, &value);
-
+    if (!parse(text, param, &value)) {
+        fault = param->type == REGX_PARAM_SIZE ? "is not a size" : "is not a number";
+    } else if (value > param->max) {
+        fault = "is above the cap";
+    } else if (value < min) {
+        fault = "is too small";
+    } else if (value % step != 0) {
+        fault = "does not divide evenly";
+    }
     if (fault == NULL) {
         store(param, value, (char *)settings + param->offset);
         return true;
@@ -185,42 +162,40 @@ static bool read_number(const regx_param_t *param, const char *name, const char 
     return false;
 }
 
-static bool read_text(const regx_param_t *param, const char *name, const char *text, char *field,
-                      regx_error_t error)
-{
-    if (strlen(text) >= param->size) {
-        snprintf(error, REGX_ERROR, "%s is too long; allowed: %zu characters", name,
-                 param->size - 1);
-        return false;
-    }
-    strcpy(field, strcmp(text, "none") == 0 ? "" : text);
-    return true;
-}
-
 bool regx_param_read(const regx_param_t *param, const char *text, void *settings,
                      regx_error_t error)
 {
-    char *field = (char *)settings + param->offset, name[64];
+    char *field = (char *)settings + param->offset, name[64], words[ALLOWED_MAX];
 
     text = text != NULL ? text : "";
     snprintf(name, sizeof(name), REGX_PREFIX "%s", param->name);
     if (param->type == REGX_PARAM_LIST) {
-        store_pointer(text[0] != '\0' ? text : NULL, field);
+        text = text[0] != '\0' ? text : NULL;
+        memcpy(field, &text, sizeof(text));
         return true;
     }
     if (param->type == REGX_PARAM_TEXT) {
-        return read_text(param, name, text, field, error);
+        if (strlen(text) >= param->size) {
+            snprintf(error, REGX_ERROR, "%s is too long; allowed: %zu characters", name,
+                     param->size - 1);
+            return false;
+        }
+        strcpy(field, strcmp(text, "none") == 0 ? "" : text);
+        return true;
     }
     const regx_param_word_t *word = find_word(param->words, text);
-    if (word == NULL) {
-        return param->type == REGX_PARAM_NUMBER || param->type == REGX_PARAM_SIZE
-                   ? read_number(param, name, text, settings, error)
-                   : refuse_word(param, name, text, error);
+    if (word != NULL && param->type == REGX_PARAM_NAME) {
+        memcpy(field, &word->word, sizeof(word->word));
+        return true;
     }
-    if (param->type == REGX_PARAM_NAME) {
-        store_pointer(word->word, field);
-    } else {
+    if (word != NULL) {
         store(param, word->value, field);
+        return true;
     }
-    return true;
+    if (param->type == REGX_PARAM_NUMBER || param->type == REGX_PARAM_SIZE) {
+        return read_number(param, name, text, settings, error);
+    }
+    regx_param_list(param->words, NULL, words, sizeof(words));
+    regx_option_refuse(name, text, words, error);
+    return false;
 }

@@ -8,31 +8,24 @@
 #include <string.h>
 #include <time.h>
 
-static int create(pthread_t *thread, void *(*run)(void *), void *argument)
+int regx_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *argument)
 {
+    sigset_t all, before;
     pthread_attr_t attributes;
-    cpu_set_t all;
+    cpu_set_t cores;
 
-    memset(&all, 0xff, sizeof(all)); /* the kernel takes those that the process may have */
-    pthread_attr_init(&attributes);  /* glibc's does not fail */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    memset(&cores, 0xff, sizeof(cores)); /* the kernel takes those that the process may have */
+    pthread_attr_init(&attributes);      /* glibc's does not fail */
     /* The attributes' policy is the ordinary one. */
     pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
-    pthread_attr_setaffinity_np(&attributes, sizeof(all), &all);
+    pthread_attr_setaffinity_np(&attributes, sizeof(cores), &cores);
     int error = pthread_create(thread, &attributes, run, argument);
     pthread_attr_destroy(&attributes);
     if (error != 0) { /* a filter may refuse to have them set */
         error = pthread_create(thread, NULL, run, argument);
     }
-    return error;
-}
-
-int regx_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *argument)
-{
-    sigset_t all, before;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = create(thread, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error == 0) {
         pthread_setname_np(*thread, name);
