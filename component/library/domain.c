@@ -81,30 +81,15 @@ const char *regx_domain_backends(unsigned index)
     return word->word;
 }
 
-static int join_locked(regx_domain_t *domain, const char *name, regx_error_t error)
+static int join(regx_domain_t *domain, const char *name, regx_error_t error)
 {
     const regx_monitor_config_t config = {
         .hooks = regx_hooks_ucm, .transport = &domain->device, .counters = &counters};
+    const bool any = strcmp(name, "auto") == 0;
     regx_error_t why;
+    int result = 0;
 
-    if (domains > 0) {
-        if (strcmp(name, "auto") != 0 && strcmp(name, running.backend->name) != 0) {
-            snprintf(error, REGX_ERROR, "backend=%s: another domain of this process has %s", name,
-                     running.backend->name);
-            return EBUSY;
-        }
-    } else if (regx_backend_choose(name, false, &config, &running, why) != REGX_OK) {
-        regx_refuse(error, REGX_DENIED, "backend=%s %s", name, why);
-        return EOPNOTSUPP;
-    }
-    domain->choice = running;
-    domains += running.monitor != NULL;
-    return 0;
-}
-
-static int join(regx_domain_t *domain, const char *name, regx_error_t error)
-{
-    if (strcmp(name, "auto") != 0 && (regx_backend_find(name) == NULL || !is_offered(name))) {
+    if (!any && (regx_backend_find(name) == NULL || !is_offered(name))) {
         char allowed[128];
 
         regx_param_list(regx_backend_words, is_offered, allowed, sizeof(allowed));
@@ -116,7 +101,18 @@ static int join(regx_domain_t *domain, const char *name, regx_error_t error)
         return 0;
     }
     pthread_mutex_lock(&lock);
-    const int result = join_locked(domain, name, error);
+    if (domains > 0 && !any && strcmp(name, running.backend->name) != 0) {
+        snprintf(error, REGX_ERROR, "backend=%s: another domain of this process has %s", name,
+                 running.backend->name);
+        result = EBUSY;
+    } else if (domains == 0 &&
+               regx_backend_choose(name, false, &config, &running, why) != REGX_OK) {
+        regx_refuse(error, REGX_DENIED, "backend=%s %s", name, why);
+        result = EOPNOTSUPP;
+    } else {
+        domain->choice = running;
+        domains += running.monitor != NULL;
+    }
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -136,68 +132,55 @@ static void leave(const regx_domain_t *domain)
 
 /* ---- opening ---- */
 
-static int refuse(int result, const char *why, regx_error_t error)
+int regx_domain_open(struct ibv_pd *pd, const regx_domain_options_t *options,
+                     regx_domain_t **domain, char *error, size_t error_size)
 {
-    snprintf(error, REGX_ERROR, "%s", why);
-    return result;
-}
+    static const regx_domain_options_t defaults = {.size = sizeof(defaults)};
+    regx_domain_t *made = calloc(1, sizeof(*made));
+    struct ibv_device_attr attr;
+    regx_error_t why = "out of memory";
+    int result = ENOMEM;
 
-static regx_status_t open_registry(regx_domain_t *domain, const regx_domain_options_t *options)
-{
+    if (made == NULL) {
+        goto refused;
+    }
+    options = options != NULL ? options : &defaults;
+    if (options->size != sizeof(*options)) {
+        snprintf(why, sizeof(why),
+                 "options.size is not sizeof(regx_domain_options_t) of this library");
+        result = EINVAL;
+        goto refused;
+    }
+    result = ibv_query_device(pd->context, &attr);
+    if (result != 0) {
+        snprintf(why, sizeof(why), "the device tells nothing of itself (ibv_query_device)");
+        goto refused;
+    }
+    made->pd = pd;
+    made->device = (regx_transport_t){.ops = &device_ops,
+                                      .registers = true,
+                                      .mr_count = attr.max_mr > 0 ? (uint64_t)attr.max_mr : 0,
+                                      .mr_bytes = attr.max_mr_size};
+    made->counters.threads = true;
+    result = join(made, options->backend != NULL ? options->backend : "auto", why);
+    if (result != 0) {
+        goto refused;
+    }
     const regx_cache_config_t config = {
         .bytes = options->bytes != 0 ? options->bytes : REGX_UNLIMITED,
         .count = options->count != 0 ? options->count : REGX_CACHE_COUNT,
         .changed_in_use = options->changed_in_use,
         .context = options->context};
 
-    return regx_registry_open(&domain->registry, domain->choice.monitor, &config, &domain->device,
-                              &domain->counters);
-}
-
-static int open_domain(regx_domain_t *domain, struct ibv_pd *pd,
-                       const regx_domain_options_t *options, regx_error_t error)
-{
-    struct ibv_device_attr attr;
-
-    if (options->size != sizeof(*options)) {
-        return refuse(EINVAL, "options.size is not sizeof(regx_domain_options_t) of this library",
-                      error);
-    }
-    int result = ibv_query_device(pd->context, &attr);
-    if (result != 0) {
-        return refuse(result, "the device tells nothing of itself (ibv_query_device)", error);
-    }
-    domain->pd = pd;
-    domain->device = (regx_transport_t){.ops = &device_ops,
-                                        .registers = true,
-                                        .mr_count = attr.max_mr > 0 ? (uint64_t)attr.max_mr : 0,
-                                        .mr_bytes = attr.max_mr_size};
-    domain->counters.threads = true;
-    result = join(domain, options->backend != NULL ? options->backend : "auto", error);
-    if (result != 0) {
-        return result;
-    }
-    if (open_registry(domain, options) != REGX_OK) {
-        leave(domain);
-        return refuse(ENOMEM, "out of memory", error);
-    }
-    return 0;
-}
-
-int regx_domain_open(struct ibv_pd *pd, const regx_domain_options_t *options,
-                     regx_domain_t **domain, char *error, size_t error_size)
-{
-    static const regx_domain_options_t defaults = {.size = sizeof(defaults)};
-    regx_domain_t *made = calloc(1, sizeof(*made));
-    regx_error_t why;
-    const int result = made == NULL
-                           ? refuse(ENOMEM, "out of memory", why)
-                           : open_domain(made, pd, options != NULL ? options : &defaults, why);
-
-    if (result == 0) {
+    if (regx_registry_open(&made->registry, made->choice.monitor, &config, &made->device,
+                           &made->counters) == REGX_OK) {
         *domain = made;
         return 0;
     }
+    leave(made);
+    snprintf(why, sizeof(why), "out of memory");
+    result = ENOMEM;
+refused:
     snprintf(error, error_size, "%s", why);
     free(made);
     return result;
@@ -225,31 +208,23 @@ static regx_region_t *region_of(regx_use_t *use)
     return (regx_region_t *)(void *)use->reserved; // cppcheck-suppress ctuuninitvar
 }
 
-/* The words of registration/; 0: not one that is allowed. What may be written may also be sent. */
-static unsigned access_of(int access)
-{
-    const int allowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-    unsigned own = REGX_ACCESS_LOCAL;
-
-    if ((access & ~allowed) != 0 ||
-        ((access & IBV_ACCESS_REMOTE_WRITE) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
-        return 0;
-    }
-    own |= (access & IBV_ACCESS_LOCAL_WRITE) != 0 ? REGX_ACCESS_LOCAL_WRITE : 0;
-    own |= (access & IBV_ACCESS_REMOTE_WRITE) != 0 ? REGX_ACCESS_REMOTE_WRITE : 0;
-    own |= (access & IBV_ACCESS_REMOTE_READ) != 0 ? REGX_ACCESS_REMOTE_READ : 0;
-    return own;
-}
-
 int regx_domain_acquire(regx_domain_t *domain, void *base, size_t length, int access,
                         regx_use_t *use)
 {
-    const unsigned own = access_of(access);
+    const int allowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    const bool local = (access & IBV_ACCESS_LOCAL_WRITE) != 0,
+               writes = (access & IBV_ACCESS_REMOTE_WRITE) != 0,
+               reads = (access & IBV_ACCESS_REMOTE_READ) != 0;
     regx_region_t *region = region_of(use);
 
-    if (own == 0 || base == NULL || length == 0 || length > UINTPTR_MAX - (uintptr_t)base) {
+    if ((access & ~allowed) != 0 || (writes && !local) || base == NULL || length == 0 ||
+        length > UINTPTR_MAX - (uintptr_t)base) {
         return EINVAL;
     }
+    unsigned own = REGX_ACCESS_LOCAL; /* what may be written may also be sent */
+    own |= local ? REGX_ACCESS_LOCAL_WRITE : 0;
+    own |= writes ? REGX_ACCESS_REMOTE_WRITE : 0;
+    own |= reads ? REGX_ACCESS_REMOTE_READ : 0;
     switch (regx_region_acquire(&domain->registry, base, length, own, region)) {
     case REGX_OK:
         use->mr = region->mr->handle;

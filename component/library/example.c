@@ -61,19 +61,6 @@ static int open_device(wire_t *wire)
     return found;
 }
 
-static struct ibv_qp *make_qp(const wire_t *wire)
-{
-    struct ibv_qp_init_attr init = {
-        .send_cq = wire->cq,
-        .recv_cq = wire->cq,
-        .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
-        .qp_type = IBV_QPT_RC};
-    struct ibv_qp *qp = ibv_create_qp(wire->pd, &init);
-
-    require(qp != NULL, "ibv_create_qp fails");
-    return qp;
-}
-
 static void connect_qp(const wire_t *wire, struct ibv_qp *qp, uint32_t number)
 {
     struct ibv_qp_attr init = {
@@ -110,19 +97,16 @@ static void open_wire(wire_t *wire)
     wire->pd = ibv_alloc_pd(wire->context);
     wire->cq = ibv_create_cq(wire->context, 4, NULL, NULL, 0);
     require(wire->pd != NULL && wire->cq != NULL, "the device has no room");
-    wire->from = make_qp(wire);
-    wire->to = make_qp(wire);
+    struct ibv_qp_init_attr init = {
+        .send_cq = wire->cq,
+        .recv_cq = wire->cq,
+        .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
+        .qp_type = IBV_QPT_RC};
+    wire->from = ibv_create_qp(wire->pd, &init);
+    wire->to = ibv_create_qp(wire->pd, &init);
+    require(wire->from != NULL && wire->to != NULL, "ibv_create_qp fails");
     connect_qp(wire, wire->from, wire->to->qp_num);
     connect_qp(wire, wire->to, wire->from->qp_num);
-}
-
-static void close_wire(const wire_t *wire)
-{
-    ibv_destroy_qp(wire->from);
-    ibv_destroy_qp(wire->to);
-    ibv_destroy_cq(wire->cq);
-    ibv_dealloc_pd(wire->pd);
-    ibv_close_device(wire->context);
 }
 
 /* Returns when it is done. */
@@ -147,30 +131,25 @@ static void write_to(const wire_t *wire, const void *from, uint32_t lkey, const 
 
 /* ---- the cache ---- */
 
-/* From one buffer to the other: each side registers its own, or finds that it is registered. */
-static void transfer(const wire_t *wire, regx_domain_t *domain, char *from, char *to)
-{
-    regx_use_t source, target;
-
-    require(regx_domain_acquire(domain, from, LENGTH, 0, &source) == 0 &&
-                regx_domain_acquire(domain, to, LENGTH,
-                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &target) == 0,
-            "a buffer cannot be registered (ulimit -l?)");
-    write_to(wire, from, source.mr->lkey, to, target.mr->rkey);
-    regx_domain_release(domain, &target);
-    regx_domain_release(domain, &source);
-}
-
 static void use_buffers(const wire_t *wire, regx_domain_t *domain, int round)
 {
     char *from = mmap(NULL, 2 * LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char *to = from + LENGTH;
+    regx_use_t source, target;
 
     require(from != MAP_FAILED, "no memory");
     for (int use = 0; use < USES; use++) {
         memset(from, round * USES + use, LENGTH);
         memset(to, ~(round * USES + use), LENGTH);
-        transfer(wire, domain, from, to);
+        /* Each side registers its own buffer, or finds that it is registered. */
+        require(regx_domain_acquire(domain, from, LENGTH, 0, &source) == 0 &&
+                    regx_domain_acquire(domain, to, LENGTH,
+                                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                                        &target) == 0,
+                "a buffer cannot be registered (ulimit -l?)");
+        write_to(wire, from, source.mr->lkey, to, target.mr->rkey);
+        regx_domain_release(domain, &target);
+        regx_domain_release(domain, &source);
         require(memcmp(from, to, LENGTH) == 0, "what arrived is WRONG");
     }
     munmap(from, 2 * LENGTH);
@@ -197,10 +176,13 @@ int main(int argc, char **argv)
     }
     regx_domain_statistics(domain, &seen, sizeof(seen));
     printf("backend %s\n", regx_domain_backend(domain, &reason));
-    printf("why %s\n", reason);
-    printf("registrations %llu\nhits %llu\n", (unsigned long long)seen.registrations,
-           (unsigned long long)seen.hits);
+    printf("why %s\nregistrations %llu\nhits %llu\n", reason,
+           (unsigned long long)seen.registrations, (unsigned long long)seen.hits);
     regx_domain_close(domain);
-    close_wire(&wire);
+    ibv_destroy_qp(wire.from);
+    ibv_destroy_qp(wire.to);
+    ibv_destroy_cq(wire.cq);
+    ibv_dealloc_pd(wire.pd);
+    ibv_close_device(wire.context);
     return 0;
 }
