@@ -124,7 +124,8 @@ static inline bool is_told(const regx_cache_t *cache, uint32_t number)
                               atomic_load_explicit(cache->logged, memory_order_acquire);
 }
 
-/* The hit. plain: known to need no system call and no fence. */
+/* The hit. plain: known to need no system call and no fence. Always inlined: a return right behind a
+ * system call is mispredicted. */
 static inline __attribute__((always_inline)) bool try_use(regx_cache_t *cache,
                                                           regx_thread_state_t *ts, uint32_t number,
                                                           uintptr_t address, size_t length,
@@ -148,65 +149,41 @@ static inline __attribute__((always_inline)) bool try_use(regx_cache_t *cache,
     return false;
 }
 
-/* All places of the look-up cache, with query and fence where they are needed. Inlined: a return
- * right behind a system call is mispredicted. */
-static inline __attribute__((always_inline)) bool
-find_in_lookup(regx_cache_t *cache, regx_thread_state_t *ts, uintptr_t base, size_t length,
-               unsigned access, regx_region_t *region)
+bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
+                            unsigned access)
 {
-    const regx_lookup_key_t key = regx_lookup_key(base);
-    const uint64_t since = atomic_load_explicit(&cache->applied, memory_order_acquire);
+    const regx_lookup_key_t key = regx_lookup_key((uintptr_t)base);
+    regx_cache_t *cache = registry->cache;
 
+    if (regx_owned_maybe(registry, base) && regx_owned_seems_kept(registry, base, length)) {
+        return true;
+    }
+    if (cache == NULL || registry->on_demand || regx_cache_in_child(cache) || !is_current(cache)) {
+        return false;
+    }
+    const struct regx_last_state *here = regx_cache_last_state(cache);
+    if (here->cache != cache->serial) {
+        regx_lock(&cache->lock);
+        const bool taken = regx_thread_state_here(cache) != NULL;
+        regx_unlock(&cache->lock);
+        if (!taken) {
+            return false;
+        }
+    }
     for (uint32_t probe = 0; probe < REGX_LOOKUP_WAYS; probe++) {
-        const uint32_t entry = regx_lookup_entry(ts, &key, probe);
-        const uint32_t number = regx_lookup_number(entry);
+        const uint32_t entry = regx_lookup_entry(here->ts, &key, probe);
+        const regx_record_t *record = &cache->records[regx_lookup_number(entry)];
 
         if (regx_lookup_is(entry, &key) &&
-            try_use(cache, ts, number, base, length, access, false)) {
-            regx_cache_serve(cache, number, base, length, since, region);
+            atomic_load_explicit(&record->state, memory_order_relaxed) == REGX_REGION_ALIVE &&
+            regx_record_serves(record, (uintptr_t)base, length, access)) {
             return true;
         }
     }
     return false;
 }
 
-/* Whether the calling thread has a thread state here, now at the latest. */
-static bool take_state(regx_cache_t *cache)
-{
-    if (regx_cache_last_state(cache)->cache == cache->serial) {
-        return true;
-    }
-    regx_lock(&cache->lock);
-    const bool taken = regx_thread_state_here(cache) != NULL;
-    regx_unlock(&cache->lock);
-    return taken;
-}
-
-bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
-                            unsigned access)
-{
-    const regx_lookup_key_t key = regx_lookup_key((uintptr_t)base);
-    regx_cache_t *cache = registry->cache;
-    bool kept = false;
-
-    if (regx_owned_maybe(registry, base) && regx_owned_seems_kept(registry, base, length)) {
-        return true;
-    }
-    if (cache == NULL || registry->on_demand || regx_cache_in_child(cache) || !is_current(cache) ||
-        !take_state(cache)) {
-        return false;
-    }
-    for (uint32_t probe = 0; probe < REGX_LOOKUP_WAYS && !kept; probe++) {
-        const uint32_t entry = regx_lookup_entry(regx_cache_last_state(cache)->ts, &key, probe);
-        const regx_record_t *record = &cache->records[regx_lookup_number(entry)];
-
-        kept = regx_lookup_is(entry, &key) &&
-               atomic_load_explicit(&record->state, memory_order_relaxed) == REGX_REGION_ALIVE &&
-               regx_record_serves(record, (uintptr_t)base, length, access);
-    }
-    return kept;
-}
-
+/* All places of the look-up cache, with query and fence where they are needed; then under the lock. */
 static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *cache,
                                                                  const void *base, size_t length,
                                                                  unsigned access, bool registers,
@@ -214,10 +191,22 @@ static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *c
 {
     const struct regx_last_state *here = regx_cache_last_state(cache);
 
-    return here->cache == cache->serial &&
-                   find_in_lookup(cache, here->ts, (uintptr_t)base, length, access, region)
-               ? REGX_OK
-               : regx_cache_acquire_slow(cache, base, length, access, registers, region);
+    if (here->cache == cache->serial) {
+        regx_thread_state_t *ts = here->ts;
+        const regx_lookup_key_t key = regx_lookup_key((uintptr_t)base);
+        const uint64_t since = atomic_load_explicit(&cache->applied, memory_order_acquire);
+
+        for (uint32_t probe = 0; probe < REGX_LOOKUP_WAYS; probe++) {
+            const uint32_t entry = regx_lookup_entry(ts, &key, probe);
+            const uint32_t number = regx_lookup_number(entry);
+
+            if (regx_lookup_is(entry, &key) &&
+                try_use(cache, ts, number, (uintptr_t)base, length, access, false)) {
+                return regx_cache_serve(cache, number, (uintptr_t)base, length, since, region);
+            }
+        }
+    }
+    return regx_cache_acquire_slow(cache, base, length, access, registers, region);
 }
 
 /* The first place alone, which serves nearly always, and nothing that is not always needed. */
@@ -295,7 +284,6 @@ static __attribute__((noinline)) void note_changed(regx_cache_t *cache, regx_rec
                                                    const regx_region_t *region)
 {
     regx_counters_t *counters = cache->registry->counters;
-    regx_cache_warning_t *warning = &cache->warning;
 
     if (!regx_inval_log_touched(cache->log, region->since, region->start,
                                 region->start + region->length, false) ||
@@ -303,10 +291,10 @@ static __attribute__((noinline)) void note_changed(regx_cache_t *cache, regx_rec
         return;
     }
     regx_count(counters, &counters->inuse_changes, 1);
-    if (cache->config.changed_in_use != NULL && !atomic_exchange(&warning->warned, true)) {
-        warning->start = record->start;
-        warning->size = record->size;
-        atomic_store(&warning->to_warn, true);
+    if (cache->config.changed_in_use != NULL && !atomic_exchange(&cache->warning.warned, true)) {
+        cache->warning.start = record->start;
+        cache->warning.size = record->size;
+        atomic_store(&cache->warning.to_warn, true);
     }
 }
 

@@ -240,13 +240,6 @@ typedef struct regx_thread_state {
     _Atomic uint64_t uses[]; /* per region of the table */
 } regx_thread_state_t;
 
-/* Those of one cache. */
-typedef struct regx_thread_states {
-    regx_thread_state_t *first;
-    regx_thread_state_t *common; /* for releases by threads that have none; under the lock */
-    uint64_t hits_counted;
-} regx_thread_states_t;
-
 /* A thread state that this thread used last, and of which cache: one for each of a few caches
  * (there is one for each port), by the cache's serial number. The library is loaded at start or
  * within the loader's reserve: initial-exec, a few bytes. */
@@ -327,17 +320,6 @@ void regx_thread_state_remember(regx_thread_state_t *ts, uintptr_t address, uint
 #define REGX_GHOST_SETS 4096u
 #define REGX_GHOST_WAYS 4u
 
-typedef struct regx_ghost {
-    uint64_t seen[REGX_GHOST_SETS][REGX_GHOST_WAYS]; /* the latest first */
-} regx_ghost_t;
-
-/* The first buffer that changed while in use, to be reported. */
-typedef struct regx_cache_warning {
-    _Atomic bool warned, to_warn; /* there is one; it is not yet reported */
-    uintptr_t start;
-    size_t size;
-} regx_cache_warning_t;
-
 struct regx_cache {
     /* What look-ups read; written when regions die, at the most. */
     _Alignas(64) uint64_t serial;
@@ -379,10 +361,18 @@ struct regx_cache {
         uint32_t busy; /* list: had users when they were looked at */
         bool closing;  /* no more look-ups come */
     } limbo;
-    regx_cache_warning_t warning;
-    regx_thread_states_t threads;
-    regx_ghost_t ghost;
-    struct { /* the cache's thread (retire.c) */
+    struct { /* the first buffer that changed while in use, to be reported */
+        _Atomic bool warned, to_warn; /* there is one; it is not yet reported */
+        uintptr_t start;
+        size_t size;
+    } warning;
+    struct { /* the thread states of this cache (retire.c) */
+        regx_thread_state_t *first;
+        regx_thread_state_t *common; /* for releases by threads that have none; under the lock */
+        uint64_t hits_counted;
+    } threads;
+    uint64_t ghosts[REGX_GHOST_SETS][REGX_GHOST_WAYS]; /* of a set the latest first */
+    struct {                                           /* the cache's thread (retire.c) */
         pthread_t thread;
         bool runs;
         _Atomic uint32_t stop;
@@ -392,7 +382,6 @@ struct regx_cache {
 /* A request, and what came of it so far. */
 typedef struct regx_request {
     uintptr_t address;
-    size_t length;
     unsigned wanted;         /* access */
     uintptr_t start, end;    /* in whole pages */
     unsigned access;         /* to be registered: also what a region of that range had */

@@ -25,33 +25,6 @@
 
 static const char under_way[] = "a change is under way";
 
-/* ---- what was asked for before ---- */
-
-static uint64_t hash_of(uintptr_t start, uintptr_t end)
-{
-    const uint64_t mixed =
-        (start + end * UINT64_C(0x9e3779b97f4a7c15)) * UINT64_C(0xbf58476d1ce4e5b9);
-
-    return (mixed ^ mixed >> 32) | 1; /* 0 is an empty place */
-}
-
-/* Whether the range was seen lately; it now is. */
-static bool is_seen(regx_ghost_t *ghost, uintptr_t start, uintptr_t end)
-{
-    const uint64_t hash = hash_of(start, end);
-    uint64_t *set = ghost->seen[(hash >> 32) % REGX_GHOST_SETS];
-    unsigned at = 0;
-
-    while (at < REGX_GHOST_WAYS - 1 && set[at] != hash) {
-        at++;
-    }
-    const bool seen = set[at] == hash;
-
-    memmove(set + 1, set, at * sizeof(*set));
-    set[0] = hash;
-    return seen;
-}
-
 /* ---- the budget ---- */
 
 static bool has_room(const regx_cache_t *cache, uint64_t size)
@@ -66,35 +39,30 @@ static bool admits_locked(regx_cache_t *cache, const regx_request_t *request)
 {
     const regx_cache_config_t *config = &cache->config;
     const uint64_t size = request->end - request->start;
-    const bool seen = is_seen(&cache->ghost, request->start, request->end);
+    const uint64_t mixed = (request->start + request->end * UINT64_C(0x9e3779b97f4a7c15)) *
+                           UINT64_C(0xbf58476d1ce4e5b9);
+    const uint64_t hash = (mixed ^ mixed >> 32) | 1; /* 0 is an empty place */
+    uint64_t *set = cache->ghosts[(hash >> 32) % REGX_GHOST_SETS];
+    unsigned at = 0;
 
+    while (at < REGX_GHOST_WAYS - 1 && set[at] != hash) {
+        at++;
+    }
+    const bool seen = set[at] == hash;
+
+    /* It is the first of its set from now on. */
+    memmove(set + 1, set, at * sizeof(*set));
+    set[0] = hash;
     return size <= config->bytes && config->count > 0 &&
            (seen || config->admit_first || has_room(cache, size));
 }
 
-/* Locked: makes room for one more region, of the request's size, within the budget. Gives up
- * EVICTED_MAX regions at the most: a large one may be refused a few times before there is room,
- * unless small ones take it. */
-static bool make_room_locked(regx_cache_t *cache, regx_request_t *request)
-{
-    const uint64_t size = request->end - request->start;
-
-    while (!has_room(cache, size)) {
-        if (request->given_up >= EVICTED_MAX || regx_cache_evict_locked(cache) == 0) {
-            return false;
-        }
-        request->given_up++;
-    }
-    cache->room.bytes += size;
-    cache->room.count++;
-    atomic_fetch_add(&cache->room.pinned, size);
-    return true;
-}
-
+/* Gives the reserved region back. */
 static void unreserve_locked(regx_cache_t *cache, const regx_request_t *request)
 {
     const uint64_t size = request->end - request->start;
 
+    regx_regions_put(&cache->regions, request->number);
     assert(cache->room.bytes >= size && cache->room.count > 0 && cache->room.pinned >= size);
     cache->room.bytes -= size;
     cache->room.count--;
@@ -102,23 +70,6 @@ static void unreserve_locked(regx_cache_t *cache, const regx_request_t *request)
 }
 
 /* ---- found after all ---- */
-
-static bool begin(const void *base, size_t length, unsigned access, regx_request_t *request)
-{
-    const uintptr_t address = (uintptr_t)base, page = regx_page_size();
-
-    /* Also refuses a length of 0: less 1 it is beyond everything. */
-    if (base == NULL || length - 1 > REGX_UNTAGGED_MAX - (address & REGX_UNTAGGED_MAX)) {
-        return false;
-    }
-    *request = (regx_request_t){.address = address,
-                                .length = length,
-                                .wanted = access,
-                                .start = address & ~(page - 1),
-                                .end = regx_align_up(address + length, page),
-                                .access = access};
-    return true;
-}
 
 /* Whether to ask once more, after others were let run, while a change is under way that may be of
  * anything, or news is not logged. Where the processor is busy that alone may take milliseconds: then
@@ -129,29 +80,6 @@ static bool asks_again(int64_t *since)
 
     *since = *since == 0 ? now : *since;
     return now - *since <= ASKED_FOR_NS;
-}
-
-/* Takes dead regions out of that part of the look-up cache; notes if one of them would have served,
- * had it not changed. */
-static void clean_lookup(const regx_cache_t *cache, regx_request_t *request)
-{
-    const regx_lookup_key_t key = regx_lookup_key(request->address);
-
-    for (uint32_t probe = 0; probe < REGX_LOOKUP_WAYS; probe++) {
-        const uint32_t entry = regx_lookup_entry(request->ts, &key, probe);
-        const regx_record_t *record = &cache->records[regx_lookup_number(entry)];
-        const uint32_t state = atomic_load_explicit(&record->state, memory_order_relaxed);
-
-        if (state == REGX_REGION_CHANGED &&
-            regx_record_serves(record, request->start, request->end - request->start,
-                               request->access)) {
-            request->refused = true;
-        }
-        if (state != REGX_REGION_ALIVE) {
-            atomic_store_explicit(regx_lookup_place(request->ts, &key, probe), 0,
-                                  memory_order_relaxed);
-        }
-    }
 }
 
 /* Whether what was pinned when all changes below `since` had been made, or is not touched by them,
@@ -166,10 +94,27 @@ static bool is_true_since(const regx_cache_t *cache, regx_request_t *request, ui
 /* Looks for a region and uses it if it is true, though not all that changed may have ended yet. */
 static bool use_found_locked(regx_cache_t *cache, regx_request_t *request)
 {
-    request->exists = request->busy = false;
+    const regx_lookup_key_t key = regx_lookup_key(request->address);
+
+    request->exists = false;
+    request->busy = false;
     request->ts = regx_thread_state_here(cache);
-    if (request->ts != NULL) {
-        clean_lookup(cache, request);
+    /* Takes dead regions out of that part of the look-up cache; notes if one of them would have served,
+     * had it not changed. */
+    for (uint32_t probe = 0; request->ts != NULL && probe < REGX_LOOKUP_WAYS; probe++) {
+        const uint32_t entry = regx_lookup_entry(request->ts, &key, probe);
+        const regx_record_t *record = &cache->records[regx_lookup_number(entry)];
+        const uint32_t state = atomic_load_explicit(&record->state, memory_order_relaxed);
+
+        if (state == REGX_REGION_CHANGED &&
+            regx_record_serves(record, request->start, request->end - request->start,
+                               request->access)) {
+            request->refused = true;
+        }
+        if (state != REGX_REGION_ALIVE) {
+            atomic_store_explicit(regx_lookup_place(request->ts, &key, probe), 0,
+                                  memory_order_relaxed);
+        }
     }
     regx_cache_catch_up_locked(cache, request);
     request->since = atomic_load_explicit(&cache->applied, memory_order_relaxed);
@@ -194,35 +139,6 @@ static bool use_found_locked(regx_cache_t *cache, regx_request_t *request)
     request->refused = true;
     request->exists = true;
     return false;
-}
-
-/* If it would else be registered, a few times while a change is under way that may be of anything:
- * one thread that changes watched memory all the time would else make all others register anew. And
- * the notifier's reader lets go the thread that changed memory by reading of it, and logs it only
- * then: that thread may come here a microsecond too early. *admitted: what is not there is worth
- * keeping. */
-static bool use_found(regx_cache_t *cache, regx_request_t *request, bool registers, bool *admitted)
-{
-    regx_counters_t *counters = cache->registry->counters;
-    int64_t since = 0;
-    bool found, again;
-
-    do {
-        regx_lock(&cache->lock);
-        found = use_found_locked(cache, request);
-        again = registers && !found && request->busy && asks_again(&since);
-        /* What is there stays: it may be true the next time. */
-        *admitted = registers && !again && !found && request->ts != NULL && !request->exists &&
-                    admits_locked(cache, request);
-        regx_unlock(&cache->lock);
-        if (again) {
-            sched_yield();
-        }
-    } while (again);
-    if (!found) {
-        regx_count(counters, &counters->stale_prevented, request->refused);
-    }
-    return found;
 }
 
 /* ---- registered with the transport's memory domain, counted ---- */
@@ -277,47 +193,45 @@ regx_status_t regx_mr_register(regx_registry_t *registry, void *base, size_t len
 
 /* ---- registrations that serve one use each ---- */
 
-/* What is received into has room of its own, and so has what is sent from: who receives much would
- * else have granted all the room there is before anything can be sent. */
-static _Atomic uint64_t *taken(regx_registry_t *registry, unsigned access)
+/* Where the bytes are counted that serve one use each; NULL: they need no room, for there is no bound, or
+ * nothing is pinned. What is received into has room of its own, and so has what is sent from: who
+ * receives much would else have granted all the room there is before anything can be sent. */
+static _Atomic uint64_t *share_of(regx_registry_t *registry, unsigned access)
 {
+    if (registry->once_max == REGX_UNLIMITED || (access & REGX_ACCESS_ON_DEMAND) != 0) {
+        return NULL;
+    }
     return &registry->once[(access & REGX_ACCESS_ANY_WRITE) != 0];
 }
 
-static bool is_bounded(const regx_registry_t *registry, unsigned access)
-{
-    return registry->once_max != REGX_UNLIMITED && (access & REGX_ACCESS_ON_DEMAND) == 0;
-}
-
 /* What does not fit takes nothing, not even for a moment: others would be refused for it. */
-static bool take(_Atomic uint64_t *bytes, uint64_t max, size_t length)
-{
-    uint64_t before = atomic_load(bytes);
-
-    do {
-        if (length > max || before > max - length) {
-            return false;
-        }
-    } while (!atomic_compare_exchange_weak(bytes, &before, before + length));
-    return true;
-}
-
-/* What pins nothing needs no room. */
 static bool enter(regx_registry_t *registry, const void *base, size_t length, unsigned access,
                   regx_region_t *region)
 {
-    region->over_share =
-        is_bounded(registry, access) && !take(taken(registry, access), registry->once_max, length);
-    if (region->over_share) {
-        trace_refusal(registry, base, length, REGX_NO_MEMORY);
+    _Atomic uint64_t *share = share_of(registry, access);
+
+    region->over_share = false;
+    if (share == NULL) {
+        return true;
     }
-    return !region->over_share;
+    uint64_t before = atomic_load(share);
+
+    do {
+        if (length > registry->once_max || before > registry->once_max - length) {
+            region->over_share = true;
+            trace_refusal(registry, base, length, REGX_NO_MEMORY);
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak(share, &before, before + length));
+    return true;
 }
 
 static void leave(regx_registry_t *registry, size_t length, unsigned access)
 {
-    if (is_bounded(registry, access)) {
-        atomic_fetch_sub(taken(registry, access), length);
+    _Atomic uint64_t *share = share_of(registry, access);
+
+    if (share != NULL) {
+        atomic_fetch_sub(share, length);
     }
 }
 
@@ -353,19 +267,6 @@ regx_status_t regx_once_register(regx_registry_t *registry, void *base, size_t l
     return status;
 }
 
-/* The same with what has been registered; refused, it is deregistered. */
-static regx_status_t adopt_once(regx_registry_t *registry, const regx_mr_t *mr, const char *reason,
-                                regx_region_t *region)
-{
-    region->own = *mr;
-    if (!enter(registry, mr->base, mr->length, mr->access, region)) {
-        regx_mr_deregister(registry, &region->own);
-        return REGX_NO_MEMORY;
-    }
-    serve_once(registry, reason, region);
-    return REGX_OK;
-}
-
 void regx_once_deregister(regx_registry_t *registry, regx_region_t *region)
 {
     /* What was taken: a transport registers exactly what it is asked for (transport.h). */
@@ -386,34 +287,33 @@ static regx_status_t register_once(regx_cache_t *cache, const regx_request_t *re
 
 /* ---- registered to be kept ---- */
 
-/* A region to be made, within the budget; 0: the registration is not to be kept. One of the same
- * range that has not enough access makes way. */
-static uint32_t reserve_locked(regx_cache_t *cache, regx_request_t *request)
+/* Reserves the region, within the budget, and deregisters what was given up for it and some more. Gives
+ * up EVICTED_MAX regions at the most: a large one may be refused a few times before there is room,
+ * unless small ones take it. false: there is no room, or so much is dead and still pinned that the
+ * region is not to be kept. */
+static bool reserve(regx_cache_t *cache, regx_request_t *request)
 {
+    const uint64_t size = request->end - request->start;
+
+    regx_lock(&cache->lock);
+    /* One of the same range that has not enough access makes way. */
     const uint32_t old = regx_index_cover(&cache->index, request->start, request->end, 0);
 
-    if (old != 0 && cache->records[old].size == request->end - request->start) {
+    if (old != 0 && cache->records[old].size == size) {
         request->access |= cache->records[old].access;
         regx_cache_give_up_locked(cache, old);
         request->given_up++;
     }
-    if (!make_room_locked(cache, request)) {
-        return 0;
+    while (!has_room(cache, size) && request->given_up < EVICTED_MAX &&
+           regx_cache_evict_locked(cache) != 0) {
+        request->given_up++;
     }
-    const uint32_t number = regx_regions_take(&cache->regions);
-
-    if (number == 0) {
-        unreserve_locked(cache, request);
+    request->number = has_room(cache, size) ? regx_regions_take(&cache->regions) : 0;
+    if (request->number != 0) {
+        cache->room.bytes += size;
+        cache->room.count++;
+        atomic_fetch_add(&cache->room.pinned, size);
     }
-    return number;
-}
-
-/* Reserves the region, and deregisters what was given up for it and some more. false: there is no
- * room, or so much is dead and still pinned that the region is not to be kept. */
-static bool reserve(regx_cache_t *cache, regx_request_t *request)
-{
-    regx_lock(&cache->lock);
-    request->number = reserve_locked(cache, request);
     regx_unlock(&cache->lock);
     regx_cache_retire(cache, request->given_up + REGX_RETIRED_MAX);
     if (request->number == 0 || atomic_load(&cache->room.pinned) <= cache->room.pinned_max) {
@@ -424,7 +324,6 @@ static bool reserve(regx_cache_t *cache, regx_request_t *request)
         return true;
     }
     regx_lock(&cache->lock);
-    regx_regions_put(&cache->regions, request->number);
     unreserve_locked(cache, request);
     regx_unlock(&cache->lock);
     return false;
@@ -462,23 +361,34 @@ static bool publish_locked(regx_cache_t *cache, regx_request_t *request, uint64_
     return true;
 }
 
-/* Registers for this use, and for later ones if it is true. Gives the reserved region and the
- * interest in the range back if it is not. */
-static regx_status_t register_kept(regx_cache_t *cache, regx_request_t *request,
-                                   regx_region_t *region)
+/* Registers for this use, and for later ones if it can be watched, there is room, and it is true. */
+static regx_status_t register_admitted(regx_cache_t *cache, regx_request_t *request,
+                                       regx_region_t *region)
 {
     regx_registry_t *registry = cache->registry;
     void *base = (void *)request->start;
     const size_t size = request->end - request->start;
+    const char *reason = "changes of it would not be reported";
+    regx_status_t status = REGX_AGAIN; /* it was not tried to register it */
+    int64_t since = 0;
+
+    regx_inval_log_interest(cache->log, request->start, request->end, 1);
+    if (regx_monitor_subscribe(cache->monitor, request->start, request->end, &request->since) !=
+        REGX_OK) {
+        goto unwatched;
+    }
+    reason = "no room";
+    if (!reserve(cache, request)) {
+        goto unreserved;
+    }
     regx_mr_t *mr = &cache->holdings[request->number].mr;
     const int64_t began = regx_now_ns();
-    regx_status_t status = regx_mr_register(registry, base, size, request->access, cache, mr);
 
+    status = regx_mr_register(registry, base, size, request->access, cache, mr);
     if (status == REGX_DENIED && request->access != request->wanted) { /* not allowed any more */
         status = regx_mr_register(registry, base, size, request->wanted, cache, mr);
     }
     const uint64_t cost = (uint64_t)(regx_now_ns() - began);
-    int64_t since = 0;
 
     regx_lock(&cache->lock);
     bool kept = status == REGX_OK && publish_locked(cache, request, cost);
@@ -494,71 +404,88 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_request_t *request,
         return regx_cache_serve(cache, request->number, request->start, size, request->since,
                                 region);
     }
-    regx_mr_t once = *mr;
-
-    regx_regions_put(&cache->regions, request->number);
+    reason = request->busy ? under_way : "it has changed, or others were first";
+    region->own = *mr;
     unreserve_locked(cache, request);
     regx_unlock(&cache->lock);
+unreserved:
     regx_monitor_unsubscribe(cache->monitor, request->start, request->end);
+unwatched:
     regx_inval_log_interest(cache->log, request->start, request->end, -1);
-    return status != REGX_OK
-               ? status
-               : adopt_once(registry, &once,
-                            request->busy ? under_way : "it has changed, or others were first",
-                            region);
-}
-
-/* Keeps the registration if it can be watched and there is room. */
-static regx_status_t register_admitted(regx_cache_t *cache, regx_request_t *request,
-                                       regx_region_t *region)
-{
-    const char *reason = "changes of it would not be reported";
-
-    regx_inval_log_interest(cache->log, request->start, request->end, 1);
-    if (regx_monitor_subscribe(cache->monitor, request->start, request->end, &request->since) ==
-        REGX_OK) {
-        if (reserve(cache, request)) {
-            return register_kept(cache, request, region);
-        }
-        regx_monitor_unsubscribe(cache->monitor, request->start, request->end);
-        reason = "no room";
+    if (status == REGX_AGAIN) {
+        return register_once(cache, request, reason, region);
     }
-    regx_inval_log_interest(cache->log, request->start, request->end, -1);
-    return register_once(cache, request, reason, region);
+    if (status != REGX_OK) {
+        return status;
+    }
+    /* It is there, but good for this use alone. */
+    if (!enter(registry, base, region->own.length, region->own.access, region)) {
+        regx_mr_deregister(registry, &region->own);
+        return REGX_NO_MEMORY;
+    }
+    serve_once(registry, reason, region);
+    return REGX_OK;
 }
 
 regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, const void *base, size_t length,
                                       unsigned access, bool registers, regx_region_t *region)
 {
-    regx_request_t request;
-    bool admitted;
+    regx_counters_t *counters = cache->registry->counters;
+    const uintptr_t address = (uintptr_t)base, page = regx_page_size();
+    int64_t asked = 0;
+    bool found, again, admitted;
 
-    if (!begin(base, length, access, &request) || regx_cache_in_child(cache)) {
+    /* Also refuses a length of 0: less 1 it is beyond everything. */
+    if (base == NULL || length - 1 > REGX_UNTAGGED_MAX - (address & REGX_UNTAGGED_MAX) ||
+        regx_cache_in_child(cache)) {
         return REGX_DENIED;
     }
+    regx_request_t request = {.address = address,
+                              .wanted = access,
+                              .start = address & ~(page - 1),
+                              .end = regx_align_up(address + length, page),
+                              .access = access};
+
     if (registers) {
         regx_cache_warn(cache);
     }
-    if (use_found(cache, &request, registers, &admitted)) {
-        return regx_cache_serve(cache, request.number, request.address, length, request.since,
-                                region);
+    /* What would else be registered is looked for a few times while a change is under way that may be of
+     * anything: one thread that changes watched memory all the time would else make all others register
+     * anew. And the notifier's reader lets go the thread that changed memory by reading of it, and logs
+     * it only then: that thread may come here a microsecond too early. */
+    do {
+        regx_lock(&cache->lock);
+        found = use_found_locked(cache, &request);
+        again = registers && !found && request.busy && asks_again(&asked);
+        /* What is there stays: it may be true the next time. */
+        admitted = registers && !again && !found && request.ts != NULL && !request.exists &&
+                   admits_locked(cache, &request);
+        regx_unlock(&cache->lock);
+        if (again) {
+            sched_yield();
+        }
+    } while (again);
+    if (found) {
+        return regx_cache_serve(cache, request.number, address, length, request.since, region);
     }
+    regx_count(counters, &counters->stale_prevented, request.refused);
     if (!registers) {
         return REGX_DENIED;
     }
-    if (request.address > REGX_UNTAGGED_MAX) { /* changes of it would not be recognized */
-        regx_monitor_fallback(cache->monitor, cache->registry->counters, request.start, request.end,
+    if (address > REGX_UNTAGGED_MAX) { /* changes of it would not be recognized */
+        regx_monitor_fallback(cache->monitor, counters, request.start, request.end,
                               "not kept: an address with a tag");
         return register_once(cache, &request, NULL, region);
     }
     if (admitted) {
         return register_admitted(cache, &request, region);
     }
+    const char *reason = "not worth keeping yet";
+    if (request.exists) {
+        reason = under_way;
+    } else if (request.end - request.start > cache->config.bytes) {
+        reason = "larger than the cache";
+    }
     regx_cache_retire(cache, REGX_RETIRED_MAX);
-    return register_once(cache, &request,
-                         request.exists ? under_way
-                         : request.end - request.start > cache->config.bytes
-                             ? "larger than the cache"
-                             : "not worth keeping yet",
-                         region);
+    return register_once(cache, &request, reason, region);
 }

@@ -96,15 +96,6 @@ static size_t blocks_upto(const regx_index_t *index, uintptr_t start)
     return low;
 }
 
-/* The first block of which a region may reach beyond that address. No region is longer than
- * `longest`. So one that reaches beyond the address begins at most `longest` before it. */
-static size_t first_reaching(const regx_index_t *index, uintptr_t start)
-{
-    const size_t below = start > index->longest ? blocks_upto(index, start - index->longest) : 0;
-
-    return below > 0 ? below - 1 : 0;
-}
-
 static void summarize(block_t *block)
 {
     block->start = block->entries[0].start;
@@ -140,31 +131,6 @@ static bool add_block(regx_index_t *index, size_t at)
     return true;
 }
 
-static void drop_block(regx_index_t *index, size_t at)
-{
-    block_t *block = &index->blocks[at];
-
-    free(block->entries);
-    index->count--;
-    memmove(block, block + 1, (index->count - at) * sizeof(*block));
-}
-
-/* The upper half of a full block becomes one of its own, behind it. */
-static bool split(regx_index_t *index, size_t at)
-{
-    if (!add_block(index, at + 1)) {
-        return false;
-    }
-    block_t *lower = &index->blocks[at], *upper = lower + 1;
-
-    lower->count = BLOCK / 2;
-    upper->count = BLOCK / 2;
-    memcpy(upper->entries, lower->entries + BLOCK / 2, BLOCK / 2 * sizeof(entry_t));
-    summarize(lower);
-    summarize(upper);
-    return true;
-}
-
 bool regx_index_insert(regx_index_t *index, const regx_index_entry_t *entry)
 {
     size_t at = blocks_upto(index, entry->start);
@@ -173,11 +139,18 @@ bool regx_index_insert(regx_index_t *index, const regx_index_entry_t *entry)
         return false;
     }
     at -= at > 0;
-    if (index->blocks[at].count == BLOCK) {
-        if (!split(index, at)) {
+    if (index->blocks[at].count == BLOCK) { /* its upper half becomes one of its own, behind it */
+        if (!add_block(index, at + 1)) {
             return false;
         }
-        at += entry->start >= index->blocks[at + 1].start;
+        block_t *lower = &index->blocks[at], *upper = lower + 1;
+
+        lower->count = BLOCK / 2;
+        upper->count = BLOCK / 2;
+        memcpy(upper->entries, lower->entries + BLOCK / 2, BLOCK / 2 * sizeof(entry_t));
+        summarize(lower);
+        summarize(upper);
+        at += entry->start >= upper->start;
     }
     block_t *block = &index->blocks[at];
     uint32_t place = block->count;
@@ -215,7 +188,9 @@ void regx_index_remove(regx_index_t *index, uintptr_t start, uint32_t number)
         if (block->count > 0) {
             summarize(block);
         } else {
-            drop_block(index, at);
+            free(block->entries);
+            index->count--;
+            memmove(block, block + 1, (index->count - at) * sizeof(*block));
         }
         return;
     }
@@ -272,7 +247,10 @@ static uint32_t cut_block(block_t *block, uintptr_t start, uintptr_t end, size_t
 bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t *max,
                     regx_index_removed_t removed, void *context)
 {
-    const size_t first = first_reaching(index, start), last = blocks_upto(index, end - 1);
+    /* The first block of which a region may reach beyond `start`: no region is longer than `longest`, so
+     * one that does begins at most `longest` before it. */
+    const size_t below = start > index->longest ? blocks_upto(index, start - index->longest) : 0;
+    const size_t first = below > 0 ? below - 1 : 0, last = blocks_upto(index, end - 1);
     size_t at = first, left = first, cut = 0;
 
     for (; at < last && cut < *max; at++) {

@@ -92,47 +92,38 @@ static bool is_left(const regx_thread_state_t *ts, pid_t self)
             (syscall(SYS_tgkill, ts->process, ts->owner, 0) != 0 && errno == ESRCH));
 }
 
-static regx_thread_state_t *find_state(regx_cache_t *cache)
+regx_thread_state_t *regx_thread_state_here(regx_cache_t *cache)
 {
+    struct regx_last_state *here = regx_cache_last_state(cache);
     regx_thread_state_t *ts = cache->threads.first;
 
+    if (here->cache == cache->serial) {
+        return here->ts;
+    }
     if (self_number == 0) {
         self_number = atomic_fetch_add(&threads, 1) + 1;
     }
     while (ts != NULL && ts->thread != self_number) {
         ts = ts->next;
     }
-    if (ts != NULL) {
-        return ts;
-    }
-    const pid_t self = (pid_t)syscall(SYS_gettid);
-    for (ts = cache->threads.first; ts != NULL && !is_left(ts, self); ts = ts->next) {
-    }
     if (ts == NULL) {
-        ts = add_state(cache);
-    }
-    if (ts != NULL) {
+        const pid_t self = (pid_t)syscall(SYS_gettid);
+
+        for (ts = cache->threads.first; ts != NULL && !is_left(ts, self); ts = ts->next) {
+        }
+        if (ts == NULL) {
+            ts = add_state(cache);
+        }
+        if (ts == NULL) {
+            return NULL;
+        }
         ts->process = getpid();
         ts->owner = self;
         ts->thread = self_number;
     }
+    here->cache = cache->serial;
+    here->ts = ts;
     return ts;
-}
-
-regx_thread_state_t *regx_thread_state_here(regx_cache_t *cache)
-{
-    struct regx_last_state *here = regx_cache_last_state(cache);
-
-    if (here->cache != cache->serial) {
-        regx_thread_state_t *ts = find_state(cache);
-
-        if (ts == NULL) {
-            return NULL;
-        }
-        here->cache = cache->serial;
-        here->ts = ts;
-    }
-    return here->ts;
 }
 
 void regx_thread_state_remember(regx_thread_state_t *ts, uintptr_t address, uint32_t region)
@@ -193,52 +184,6 @@ void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_st
 #define HEAT_USE 256u /* of one acquisition: it can be halved eight times */
 #define HEAT_MAX (1u << 30)
 
-/* Brings the heat up to date. false: it has users. */
-static bool visit(regx_cache_t *cache, uint32_t number)
-{
-    regx_holding_t *holding = &cache->holdings[number];
-    const uint64_t uses = regx_thread_states_uses(cache->threads.first, number);
-    const uint32_t acquired = (uint32_t)(uses >> 32);
-    /* Threads count on meanwhile: the sum may be one less than it was. */
-    const int32_t more = (int32_t)(acquired - holding->seen);
-    const uint64_t heat = holding->heat / 2 + (uint64_t)HEAT_USE * (more > 0 ? (uint32_t)more : 0);
-
-    holding->heat = heat < HEAT_MAX ? (uint32_t)heat : HEAT_MAX;
-    holding->seen = acquired;
-    return (uint32_t)uses == 0;
-}
-
-static double worth(const regx_holding_t *holding)
-{
-    return (double)holding->cost * holding->heat / (double)holding->mr.length;
-}
-
-/* 0 only after a full round: all that is alive has users. */
-static uint32_t choose(regx_cache_t *cache)
-{
-    const regx_holding_t *holdings = cache->holdings;
-    const uint32_t used = cache->regions.used;
-    uint32_t chosen = 0, found = 0, visits = 0;
-
-    for (uint32_t i = 1; i < used && found < SAMPLE && (found == 0 || visits < VISITS); i++) {
-        const uint32_t number = cache->hand + 1 < used ? cache->hand + 1 : 1;
-
-        cache->hand = number;
-        if (cache->records[number].state != REGX_REGION_ALIVE) {
-            continue;
-        }
-        visits++;
-        if (!visit(cache, number)) {
-            continue;
-        }
-        found++;
-        if (chosen == 0 || worth(&holdings[number]) < worth(&holdings[chosen])) {
-            chosen = number;
-        }
-    }
-    return chosen;
-}
-
 void regx_cache_give_up_locked(regx_cache_t *cache, uint32_t number)
 {
     regx_index_remove(&cache->index, cache->records[number].start, number);
@@ -249,15 +194,47 @@ void regx_cache_give_up_locked(regx_cache_t *cache, uint32_t number)
 uint64_t regx_cache_evict_locked(regx_cache_t *cache)
 {
     regx_counters_t *counters = cache->registry->counters;
-    const uint32_t program = regx_fpe_mask(), number = choose(cache);
+    const uint32_t program = regx_fpe_mask(), used = cache->regions.used;
+    uint32_t chosen = 0, found = 0, visits = 0;
+    double least = 0; /* worth per byte */
 
+    for (uint32_t i = 1; i < used && found < SAMPLE && (found == 0 || visits < VISITS); i++) {
+        const uint32_t number = cache->hand + 1 < used ? cache->hand + 1 : 1;
+        regx_holding_t *holding = &cache->holdings[number];
+
+        cache->hand = number;
+        if (cache->records[number].state != REGX_REGION_ALIVE) {
+            continue;
+        }
+        visits++;
+        /* Brings its heat up to date. */
+        const uint64_t uses = regx_thread_states_uses(cache->threads.first, number);
+        const uint32_t acquired = (uint32_t)(uses >> 32);
+        /* Threads count on meanwhile: the sum may be one less than it was. */
+        const int32_t more = (int32_t)(acquired - holding->seen);
+        const uint64_t heat =
+            holding->heat / 2 + (uint64_t)HEAT_USE * (more > 0 ? (uint32_t)more : 0);
+
+        holding->heat = heat < HEAT_MAX ? (uint32_t)heat : HEAT_MAX;
+        holding->seen = acquired;
+        if ((uint32_t)uses != 0) { /* it has users */
+            continue;
+        }
+        const double worth = (double)holding->cost * holding->heat / (double)holding->mr.length;
+
+        found++;
+        if (chosen == 0 || worth < least) {
+            chosen = number;
+            least = worth;
+        }
+    }
     regx_fpe_restore(program);
-    if (number == 0) {
+    if (chosen == 0) { /* only after a full round: all that is alive has users */
         return 0;
     }
-    regx_cache_give_up_locked(cache, number);
+    regx_cache_give_up_locked(cache, chosen);
     regx_count(counters, &counters->evictions, 1);
-    return cache->records[number].size;
+    return cache->records[chosen].size;
 }
 
 /* ---- acting on changes ---- */
@@ -328,24 +305,6 @@ void regx_cache_catch_up_locked(regx_cache_t *cache, regx_request_t *request)
 
 /* ---- deregistering ---- */
 
-/* Some of what is dead, and of what had users of which some are gone. */
-static uint32_t take_dead(regx_cache_t *cache, unsigned max)
-{
-    uint32_t number, taken = 0;
-
-    regx_lock(&cache->lock);
-    if (atomic_exchange_explicit(&cache->released, false, memory_order_acquire)) {
-        while ((number = regx_regions_pop(&cache->regions, &cache->limbo.busy)) != 0) {
-            regx_regions_push(&cache->regions, &cache->limbo.dead, number);
-        }
-    }
-    while (max-- > 0 && (number = regx_regions_pop(&cache->regions, &cache->limbo.dead)) != 0) {
-        regx_regions_push(&cache->regions, &taken, number);
-    }
-    regx_unlock(&cache->lock);
-    return taken;
-}
-
 /* Of those that were dead before the membarrier all acquisitions are seen: no more were released
  * than there were. Of what is alive the sum may be anything, since others acquire and release while
  * it is made. */
@@ -355,27 +314,6 @@ static bool is_used_locked(const regx_cache_t *cache, uint32_t number)
 
     assert(cache->limbo.closing || (int32_t)uses >= 0);
     return !cache->limbo.closing && uses != 0;
-}
-
-static uint32_t pick_unused(regx_cache_t *cache, unsigned max)
-{
-    uint32_t number, unused = 0, dead = take_dead(cache, max);
-    const bool passed =
-        dead == 0 || cache->limbo.closing || cache->fences || membarrier(PRIVATE_EXPEDITED);
-
-    regx_lock(&cache->lock);
-    while ((number = regx_regions_pop(&cache->regions, &dead)) != 0) {
-        uint32_t *list = !passed                         ? &cache->limbo.dead
-                         : is_used_locked(cache, number) ? &cache->limbo.busy
-                                                         : &unused;
-
-        regx_regions_push(&cache->regions, list, number);
-    }
-    if (cache->limbo.dead != 0) {
-        regx_cache_has_work(cache);
-    }
-    regx_unlock(&cache->lock);
-    return unused;
 }
 
 void regx_cache_warn(regx_cache_t *cache)
@@ -391,14 +329,45 @@ void regx_cache_warn(regx_cache_t *cache)
 
 unsigned regx_cache_retire(regx_cache_t *cache, unsigned max)
 {
+    regx_regions_t *regions = &cache->regions;
+    uint32_t number, dead = 0, unused = 0;
     unsigned count = 0;
 
     if (!atomic_exchange_explicit(&cache->work, false, memory_order_acquire)) {
         return 0;
     }
-    uint32_t unused = pick_unused(cache, max);
+    /* Some of what is dead, and of what had users of which some are gone. */
+    regx_lock(&cache->lock);
+    if (atomic_exchange_explicit(&cache->released, false, memory_order_acquire)) {
+        while ((number = regx_regions_pop(regions, &cache->limbo.busy)) != 0) {
+            regx_regions_push(regions, &cache->limbo.dead, number);
+        }
+    }
+    while (max-- > 0 && (number = regx_regions_pop(regions, &cache->limbo.dead)) != 0) {
+        regx_regions_push(regions, &dead, number);
+    }
+    regx_unlock(&cache->lock);
 
-    for (uint32_t number = unused; number != 0; number = cache->records[number].next) {
+    const bool passed =
+        dead == 0 || cache->limbo.closing || cache->fences || membarrier(PRIVATE_EXPEDITED);
+
+    regx_lock(&cache->lock);
+    while ((number = regx_regions_pop(regions, &dead)) != 0) {
+        uint32_t *list = &unused;
+
+        if (!passed) {
+            list = &cache->limbo.dead;
+        } else if (is_used_locked(cache, number)) {
+            list = &cache->limbo.busy;
+        }
+        regx_regions_push(regions, list, number);
+    }
+    if (cache->limbo.dead != 0) {
+        regx_cache_has_work(cache);
+    }
+    regx_unlock(&cache->lock);
+
+    for (number = unused; number != 0; number = cache->records[number].next) {
         regx_record_t *record = &cache->records[number];
 
         regx_mr_deregister(cache->registry, &cache->holdings[number].mr);
@@ -409,8 +378,8 @@ unsigned regx_cache_retire(regx_cache_t *cache, unsigned max)
         count++;
     }
     regx_lock(&cache->lock);
-    for (uint32_t number; (number = regx_regions_pop(&cache->regions, &unused)) != 0;) {
-        regx_regions_put(&cache->regions, number);
+    while ((number = regx_regions_pop(regions, &unused)) != 0) {
+        regx_regions_put(regions, number);
     }
     regx_unlock(&cache->lock);
     return count;
@@ -426,23 +395,13 @@ static bool has_something_to_do(const regx_cache_t *cache)
            atomic_load(&cache->work);
 }
 
-/* Whether something was done. */
-static bool reclaim_some(regx_cache_t *cache)
-{
-    const uint64_t before = atomic_load(&cache->applied);
-
-    regx_lock(&cache->lock);
-    regx_cache_catch_up_locked(cache, NULL);
-    regx_unlock(&cache->lock);
-    return regx_cache_retire(cache, REGX_RETIRED_MAX) > 0 || atomic_load(&cache->applied) != before;
-}
-
 static void *reclaim(void *argument)
 {
     regx_cache_t *cache = argument;
 
     while (!atomic_load(&cache->reclaimer.stop)) {
         const uint32_t wakes = atomic_load(&cache->log->wakes);
+        bool progresses = true;
 
         atomic_store(&cache->log->asleep, 1);
         if (!has_something_to_do(cache) && !atomic_load(&cache->reclaimer.stop)) {
@@ -451,8 +410,14 @@ static void *reclaim(void *argument)
         if (has_something_to_do(cache)) {
             regx_thread_wait(&cache->reclaimer.stop, 0, DELAY_MS);
         }
-        while (!atomic_load(&cache->reclaimer.stop) && has_something_to_do(cache) &&
-               reclaim_some(cache)) {
+        while (progresses && !atomic_load(&cache->reclaimer.stop) && has_something_to_do(cache)) {
+            const uint64_t before = atomic_load(&cache->applied);
+
+            regx_lock(&cache->lock);
+            regx_cache_catch_up_locked(cache, NULL);
+            regx_unlock(&cache->lock);
+            progresses = regx_cache_retire(cache, REGX_RETIRED_MAX) > 0 ||
+                         atomic_load(&cache->applied) != before;
         }
     }
     return NULL;
