@@ -54,18 +54,10 @@ static int compare(const void *one, const void *other)
 {
     const regx_owned_block_t *a = one, *b = other;
 
-    return a->start + a->length <= b->start ? -1 : a->start >= b->start + b->length ? 1 : 0;
-}
-
-static bool insert_locked(regx_owned_t *owned, regx_owned_block_t *block)
-{
-    if (tsearch(block, &owned->blocks, compare) == NULL) {
-        return false;
+    if (a->start + a->length <= b->start) {
+        return -1;
     }
-    regx_list_append(&owned->list, &block->link);
-    owned->low = regx_min(owned->low, block->start);
-    owned->high = regx_max(owned->high, block->start + block->length);
-    return true;
+    return a->start >= b->start + b->length;
 }
 
 bool regx_owned_add(regx_owned_t *owned, void *base, size_t length)
@@ -77,7 +69,12 @@ bool regx_owned_add(regx_owned_t *owned, void *base, size_t length)
     }
     *block = (regx_owned_block_t){.start = (uintptr_t)base, .length = length};
     regx_lock(&owned->lock);
-    const bool added = insert_locked(owned, block);
+    const bool added = tsearch(block, &owned->blocks, compare) != NULL;
+    if (added) {
+        regx_list_append(&owned->list, &block->link);
+        owned->low = regx_min(owned->low, block->start);
+        owned->high = regx_max(owned->high, block->start + block->length);
+    }
     regx_unlock(&owned->lock);
     if (!added) {
         free(block);
@@ -118,63 +115,18 @@ static bool fits_locked(const regx_registry_t *registry, const regx_owned_block_
            (most == 0 || registry->owned_count < most / 2);
 }
 
-/* To be registered. NULL: it may not be, or no memory. */
-static owned_mr_t *begin_locked(regx_registry_t *registry, regx_owned_block_t *block)
-{
-    owned_mr_t *made = fits_locked(registry, block) ? malloc(sizeof(*made)) : NULL;
-
-    block->left -= block->left > 0;
-    if (made != NULL) {
-        *made = (owned_mr_t){.next = block->mrs, .registry = registry};
-        block->mrs = made;
-        registry->owned_bytes += block->length;
-        registry->owned_count++;
-    }
-    return made;
-}
-
-static void count_out_locked(regx_registry_t *registry, size_t length)
-{
-    registry->owned_bytes -= length;
-    registry->owned_count--;
-}
-
-/* Want of room may pass, but each attempt may take long: the pauses between them become longer. */
-static void forget_locked(regx_owned_block_t *block, owned_mr_t *made)
-{
-    *mr_locked(block, made->registry) = made->next;
-    free(made);
-    block->left = block->pause = regx_min(2 * block->pause + 1, PAUSE_MAX);
-}
-
-static bool finish(regx_registry_t *registry, regx_owned_block_t *block, owned_mr_t *made)
-{
-    const regx_status_t status = regx_mr_register(registry, (void *)block->start, block->length,
-                                                  EVERY_ACCESS, NULL, &made->mr);
-
-    regx_lock(&registry->owned->lock);
-    made->ready = status == REGX_OK;
-    if (!made->ready) {
-        count_out_locked(registry, block->length);
-    }
-    if (status == REGX_NO_MEMORY) {
-        forget_locked(block, made);
-    }
-    regx_unlock(&registry->owned->lock);
-    return status == REGX_OK;
-}
-
 /* It is in no list any more. What a child of fork has of it is its parent's. */
 static void end_mr(owned_mr_t *made, size_t length)
 {
     regx_registry_t *registry = made->registry;
 
-    if (made->ready && !registry->transport->forked) {
-        regx_mr_deregister(registry, &made->mr);
-    }
     if (made->ready) {
+        if (!registry->transport->forked) {
+            regx_mr_deregister(registry, &made->mr);
+        }
         regx_lock(&registry->owned->lock);
-        count_out_locked(registry, length);
+        registry->owned_bytes -= length;
+        registry->owned_count--;
         regx_unlock(&registry->owned->lock);
     }
     free(made);
@@ -220,17 +172,23 @@ bool regx_owned_acquire(regx_registry_t *registry, const void *base, size_t leng
 {
     regx_owned_t *owned = registry->owned;
     const bool handled = regx_fault_has_handler(SIGSEGV);
-    bool begins = false, served = false;
+    bool begins = false;
 
     regx_lock(&owned->lock);
     regx_owned_block_t *block = find_locked(owned, base, length);
     owned_mr_t *made = block != NULL && !handled ? *mr_locked(block, registry) : NULL;
-    if (made != NULL) {
-        served = made->ready;
-    } else if (block != NULL && registers && !handled) {
-        made = begin_locked(registry, block);
-        served = begins = made != NULL;
+    if (made == NULL && block != NULL && registers && !handled) { /* to be registered, if it may */
+        made = fits_locked(registry, block) ? malloc(sizeof(*made)) : NULL;
+        begins = made != NULL;
+        block->left -= block->left > 0;
     }
+    if (begins) {
+        *made = (owned_mr_t){.next = block->mrs, .registry = registry};
+        block->mrs = made;
+        registry->owned_bytes += block->length;
+        registry->owned_count++;
+    }
+    const bool served = made != NULL && (begins || made->ready);
     if (served) {
         block->uses++;
     }
@@ -238,9 +196,28 @@ bool regx_owned_acquire(regx_registry_t *registry, const void *base, size_t leng
     if (handled && registers && block != NULL) {
         regx_tally(registry->counters->fallbacks, "MPI_Alloc_mem: SIGSEGV is handled");
     }
-    if (begins && !finish(registry, block, made)) {
-        regx_owned_release(owned, block);
-        return false;
+    if (begins) {
+        const regx_status_t status = regx_mr_register(registry, (void *)block->start, block->length,
+                                                      EVERY_ACCESS, NULL, &made->mr);
+
+        regx_lock(&owned->lock);
+        made->ready = status == REGX_OK;
+        if (!made->ready) {
+            registry->owned_bytes -= block->length;
+            registry->owned_count--;
+        }
+        if (status == REGX_NO_MEMORY) {
+            /* It may pass, but each attempt may take long: the pauses between them become longer. */
+            *mr_locked(block, registry) = made->next;
+            free(made);
+            block->pause = regx_min(2 * block->pause + 1, PAUSE_MAX);
+            block->left = block->pause;
+        }
+        regx_unlock(&owned->lock);
+        if (status != REGX_OK) {
+            regx_owned_release(owned, block);
+            return false;
+        }
     }
     if (served) {
         region->mr = &made->mr;

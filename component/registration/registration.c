@@ -26,49 +26,39 @@ static regx_status_t start(const regx_backend_t *backend, const regx_monitor_con
     return backend->start == NULL ? REGX_OK : backend->start(config, &choice->monitor, error);
 }
 
-/* What keeps most, by the least, first. That there is no module is usual, and not worth a word. */
-static void choose_auto(bool registering_is_free, const regx_monitor_config_t *config,
-                        regx_backend_choice_t *choice)
-{
-    regx_error_t kernel, notifier;
-
-    snprintf(choice->reason, sizeof(choice->reason), "not needed");
-    if (!registering_is_free) {
-        snprintf(choice->reason, sizeof(choice->reason), "passed its self-test");
-        if (start(&regx_backend_kernel, config, choice, kernel) == REGX_OK) {
-            return;
-        }
-        const char *why_not = access(REGX_NOTIFY_PATH, F_OK) == 0 ? kernel : NULL;
-
-        if (start(&regx_backend_notifier, config, choice, notifier) == REGX_OK) {
-            if (why_not != NULL) {
-                snprintf(choice->reason, sizeof(choice->reason), "kernel: %s", why_not);
-            }
-            return;
-        }
-        snprintf(choice->reason, sizeof(choice->reason), "notifier: %s", notifier);
-    }
-    choice->backend = &regx_backend_none;
-    choice->monitor = NULL;
-}
-
 regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
                                   const regx_monitor_config_t *config,
                                   regx_backend_choice_t *choice, regx_error_t error)
 {
-    regx_error_t why;
+    const size_t size = sizeof(choice->reason);
+    regx_error_t why, kernel;
 
-    if (strcmp(name, "auto") == 0) {
-        choose_auto(registering_is_free, config, choice);
+    if (strcmp(name, "auto") != 0) {
+        if (start(regx_backend_find(name), config, choice, why) != REGX_OK) {
+            return regx_refuse(error, REGX_DENIED,
+                               "cannot be used: %s; always possible: none, auto", why);
+        }
+        snprintf(choice->reason, size, "asked for");
         return REGX_OK;
     }
-    const regx_backend_t *backend = regx_backend_find(name);
-    const regx_status_t status = start(backend, config, choice, why);
-    if (status == REGX_OK) {
-        snprintf(choice->reason, sizeof(choice->reason), "asked for");
-        return REGX_OK;
+    snprintf(choice->reason, size, "not needed");
+    if (!registering_is_free) { /* what keeps most, by the least, first */
+        snprintf(choice->reason, size, "passed its self-test");
+        if (start(&regx_backend_kernel, config, choice, kernel) == REGX_OK) {
+            return REGX_OK;
+        }
+        /* That there is no module is usual, and not worth a word. */
+        const bool has_module = access(REGX_NOTIFY_PATH, F_OK) == 0;
+
+        if (start(&regx_backend_notifier, config, choice, why) == REGX_OK) {
+            if (has_module) {
+                snprintf(choice->reason, size, "kernel: %s", kernel);
+            }
+            return REGX_OK;
+        }
+        snprintf(choice->reason, size, "notifier: %s", why);
     }
-    return regx_refuse(error, REGX_DENIED, "cannot be used: %s; always possible: none, auto", why);
+    return start(&regx_backend_none, config, choice, why);
 }
 
 /* ---- a registry ---- */
