@@ -100,28 +100,21 @@ void regx_drain_close(regx_drain_t *drain)
     free(drain);
 }
 
-/* A free place; REGX_HOLDS_MAX: there is none. The lowest, so that hooks read few. */
-static uint32_t take_place(regx_drain_t *drain)
+uint32_t regx_drain_hold(regx_drain_t *drain, const void *base, size_t length)
 {
+    const uintptr_t start = (uintptr_t)base & REGX_UNTAGGED_MAX; /* as hooks name it */
     uint32_t place = 0;
     uintptr_t end = 0;
 
+    if (drain == NULL) {
+        return 0;
+    }
+    /* The lowest free place, so that hooks read few. */
     while (place < REGX_HOLDS_MAX &&
            !atomic_compare_exchange_strong(&drain->holds[place].end, &end, TAKEN)) {
         end = 0;
         place++;
     }
-    return place;
-}
-
-uint32_t regx_drain_hold(regx_drain_t *drain, const void *base, size_t length)
-{
-    if (drain == NULL) {
-        return 0;
-    }
-    const uint32_t place = take_place(drain);
-    const uintptr_t start = (uintptr_t)base & REGX_UNTAGGED_MAX; /* as hooks name it */
-
     if (place == REGX_HOLDS_MAX) {
         regx_tally(drain->config.counters->fallbacks, "inuse=drain: too many transfers at once");
         return 0;

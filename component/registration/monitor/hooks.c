@@ -81,24 +81,19 @@ static struct {
     pid_t owner;
 } hooks;
 
-static void changed(regx_hooks_monitor_t *monitor, uintptr_t start, uintptr_t end)
-{
-    const uintptr_t function = (start - (uintptr_t)monitor->canary) / hooks.page;
-
-    if (function < TRIED) {
-        atomic_fetch_add(&monitor->reports[function], 1);
-    } else {
-        regx_drain_wait(monitor->super.drain, start, end);
-        regx_inval_log_write(monitor->super.log, start, end);
-    }
-}
-
 static void log_change(uintptr_t start, uintptr_t end)
 {
     atomic_fetch_add(&hooks.inside, 1);
     regx_hooks_monitor_t *monitor = atomic_load(&hooks.monitor);
     if (monitor != NULL) {
-        changed(monitor, start, end);
+        const uintptr_t function = (start - (uintptr_t)monitor->canary) / hooks.page;
+
+        if (function < TRIED) {
+            atomic_fetch_add(&monitor->reports[function], 1);
+        } else {
+            regx_drain_wait(monitor->super.drain, start, end);
+            regx_inval_log_write(monitor->super.log, start, end);
+        }
     }
     atomic_fetch_sub(&hooks.inside, 1);
 }
@@ -162,44 +157,28 @@ static void set_listener(regx_hooks_monitor_t *monitor)
     atomic_store(&hooks.monitor, monitor);
 }
 
-/* Calls that the kernel refuses at once, for a reason that no hook looks at: they are reported, and
- * cost a tenth of what they would if they did something. */
-static void try(const regx_hooks_monitor_t *monitor, unsigned function)
-{
-    unsigned char *page = monitor->canary + function * hooks.page;
-
-    switch (function) {
-    case MUNMAP: /* not the start of a page */
-        munmap(page + 1, 1);
-        break;
-    case MMAP: /* neither shared nor private */
-        mmap(page, hooks.page, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-        break;
-    case MREMAP: /* a flag that there is not */
-        mremap(page, hooks.page, hooks.page, 1 << 30);
-        break;
-    default: /* not the start of a page */
-        madvise(page + 1, 1, MADV_DONTNEED);
-    }
-}
-
-static void remember_code(regx_hooks_monitor_t *monitor)
-{
-    for (int i = 0; i < COMPARED; i++) {
-        monitor->code[i] = dlsym(RTLD_DEFAULT, compared[i]);
-        if (monitor->code[i] != NULL) {
-            memcpy(monitor->begins[i], monitor->code[i], CODE);
-        }
-    }
-}
-
 /* The first function that does not report any more; NULL: all do. */
 static const char *find_deaf(regx_hooks_monitor_t *monitor)
 {
     for (unsigned function = 0; function < TRIED; function++) {
         const unsigned reports = atomic_load(&monitor->reports[function]);
+        unsigned char *page = monitor->canary + function * hooks.page;
 
-        try(monitor, function);
+        /* Calls that the kernel refuses at once, for a reason that no hook looks at: they are
+         * reported, and cost a tenth of what they would if they did something. */
+        switch (function) {
+        case MUNMAP: /* not the start of a page */
+            munmap(page + 1, 1);
+            break;
+        case MMAP: /* neither shared nor private */
+            mmap(page, hooks.page, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+            break;
+        case MREMAP: /* a flag that there is not */
+            mremap(page, hooks.page, hooks.page, 1 << 30);
+            break;
+        default: /* not the start of a page */
+            madvise(page + 1, 1, MADV_DONTNEED);
+        }
         if (atomic_load(&monitor->reports[function]) == reports) {
             return tried[function];
         }
@@ -297,15 +276,6 @@ typedef struct ucm_mremap_event {
 /* Of this thread: ucm has just told that nothing of what begins there goes. NULL: it has not. */
 static _Thread_local const void *of_no_size __attribute__((tls_model("initial-exec")));
 
-/* Before it is done. By a system call: libc's sbrk would lead back into ucm. */
-static void sbrk_told(intptr_t increment)
-{
-    atomic_store(&ucm.hears_sbrk, true);
-    if (increment < 0) {
-        ucm.report((void *)(syscall(SYS_brk, 0) + increment), (size_t)-increment, true);
-    }
-}
-
 /* Of shmdt ucm first tells with the segment's size, or 0 where it does not find that out, as if it
  * were any other call; and then that it is shmdt. */
 static void ucm_told(ucm_event_type_t type, ucm_event_t *event, void *unused)
@@ -320,8 +290,13 @@ static void ucm_told(ucm_event_type_t type, ucm_event_t *event, void *unused)
         if ((moved->flags & MREMAP_FIXED) != 0) {
             ucm.report(moved->new_address, moved->new_size, true);
         }
-    } else if (type == UCM_EVENT_SBRK) {
-        sbrk_told(event->sbrk.increment);
+    } else if (type == UCM_EVENT_SBRK) { /* before it is done */
+        const intptr_t increment = event->sbrk.increment;
+
+        atomic_store(&ucm.hears_sbrk, true);
+        if (increment < 0) { /* by a system call: libc's sbrk would lead back into ucm */
+            ucm.report((void *)(syscall(SYS_brk, 0) + increment), (size_t)-increment, true);
+        }
     } else if (event->shmdt.shmaddr == of_no_size) {
         ucm.report((void *)(uintptr_t)event->shmdt.shmaddr, 0, false);
     }
@@ -366,25 +341,6 @@ static void ucm_remove(void)
     }
 }
 
-/* ucm would try brk, too, if it installed anything: sbrk has been patched since UCX was loaded. */
-static regx_status_t install_shared(ucm_global_config_t *options, regx_error_t error)
-{
-    if (ucm.others == NULL ||
-        !ucm_set_handler(options, UCM_EVENT_SBRK | UCM_EVENT_FLAG_NO_INSTALL)) {
-        return regx_refuse(error, REGX_DENIED, "ucm: its hooks cannot be installed");
-    }
-    sbrk(0);
-    regx_status_t status =
-        atomic_load(&ucm.hears_sbrk)
-            ? ucm.others->install(ucm.report, error)
-            : regx_refuse(error, REGX_INVALID, "self-test: sbrk by libc was not seen");
-    ucm.shared = status == REGX_OK;
-    if (!ucm.shared) {
-        ucm.unset(UCM_EVENT_SBRK, ucm_told, NULL);
-    }
-    return status;
-}
-
 static regx_status_t ucm_install(regx_hook_report_t reporter, regx_error_t error)
 {
     /* Opened without the rest of UCX, which it needs and does not name, it would end the process.
@@ -408,28 +364,43 @@ static regx_status_t ucm_install(regx_hook_report_t reporter, regx_error_t error
     if (ucm.set == NULL || ucm.unset == NULL || options == NULL) {
         return regx_refuse(error, REGX_DENIED, "ucm: it is not as this was built for");
     }
-    return ucm_set_handler(options, UCM_EVENTS) ? REGX_OK : install_shared(options, error);
+    if (ucm_set_handler(options, UCM_EVENTS)) {
+        return REGX_OK;
+    }
+    /* With Open MPI's, and ucm for sbrk alone. It would try brk, too, if it installed anything: sbrk has
+     * been patched since UCX was loaded. */
+    if (ucm.others == NULL ||
+        !ucm_set_handler(options, UCM_EVENT_SBRK | UCM_EVENT_FLAG_NO_INSTALL)) {
+        return regx_refuse(error, REGX_DENIED, "ucm: its hooks cannot be installed");
+    }
+    sbrk(0);
+    regx_status_t status =
+        atomic_load(&ucm.hears_sbrk)
+            ? ucm.others->install(ucm.report, error)
+            : regx_refuse(error, REGX_INVALID, "self-test: sbrk by libc was not seen");
+    ucm.shared = status == REGX_OK;
+    if (!ucm.shared) {
+        ucm.unset(UCM_EVENT_SBRK, ucm_told, NULL);
+    }
+    return status;
 }
 
 static const regx_hook_source_t ucm_source = {.install = ucm_install, .remove = ucm_remove};
 
 const regx_hook_source_t *const regx_hooks_ucm = &ucm_source;
 
-/* Whether UCX is loaded and has patched libc with hooks that this source can use. */
-static bool ucm_has_patched(void)
-{
-    void *object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD); /* stays, see ucm_remove */
-    const ucm_global_config_t *options = object != NULL ? dlsym(object, "ucm_global_opts") : NULL;
-
-    return options != NULL && options->enable_events && !breaks_mremap();
-}
-
 /* Whose hooks report: ucm's where Open MPI itself is linked with a UCX that has patched libc with
  * hooks that can be used, since its sbrk then no longer goes through libc's brk, where Open MPI's
  * hooks wait; else those that the configuration has. */
 static const regx_hook_source_t *source_for(const regx_monitor_config_t *config)
 {
-    if (!config->links_ucx || !ucm_has_patched()) {
+    if (!config->links_ucx) {
+        return config->hooks;
+    }
+    void *object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD); /* stays, see ucm_remove */
+    const ucm_global_config_t *options = object != NULL ? dlsym(object, "ucm_global_opts") : NULL;
+
+    if (options == NULL || !options->enable_events || breaks_mremap()) {
         return config->hooks;
     }
     ucm.others = config->hooks;
@@ -449,48 +420,6 @@ static const regx_hook_source_t *source_for(const regx_monitor_config_t *config)
 
 /* ---- the monitor is started ---- */
 
-/* NULL: no memory. */
-static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config,
-                                       regx_monitor_t *notifier)
-{
-    const size_t page = regx_page_size();
-    regx_hooks_monitor_t *monitor = calloc(1, sizeof(*monitor));
-
-    if (monitor == NULL) {
-        return NULL;
-    }
-    monitor->super = (regx_monitor_t){.trace = config->trace,
-                                      .drain = config->drain,
-                                      .subscribe = hooks_subscribe,
-                                      .stop = hooks_stop};
-    monitor->source = source_for(config);
-    monitor->counters = config->counters;
-    monitor->notifier = notifier;
-    if (notifier != NULL) {
-        monitor->super.has_thread = notifier->has_thread;
-        monitor->super.valid = hooks_valid;
-        monitor->super.query = notifier->query;
-    }
-    monitor->super.log = notifier != NULL ? notifier->log : regx_inval_log_open();
-    monitor->canary =
-        mmap(NULL, TRIED * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (monitor->super.log == NULL || monitor->canary == MAP_FAILED) {
-        hooks_free(monitor);
-        return NULL;
-    }
-    return monitor;
-}
-
-/* Open MPI unloads components in the end, and a thread may then still be on its way to a hook. */
-static void stay_loaded(void)
-{
-    Dl_info here;
-
-    if (dladdr(&hooks, &here) != 0) {
-        (void)dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-    }
-}
-
 /* Whether code may be changed, which a process may be denied for its life (PR_SET_MDWE, systemd's
  * MemoryDenyWriteExecute). Those who install hooks do not ask, and die by a signal. Tried on the page of
  * this function, which stays as it is. */
@@ -502,49 +431,74 @@ static bool may_change_code(void)
            mprotect((void *)code, page, PROT_READ | PROT_EXEC) == 0;
 }
 
-/* To be called once in a process: Open MPI's cannot be installed a second time. */
-static regx_status_t install(regx_hooks_monitor_t *monitor, regx_error_t error)
-{
-    if (monitor->source == NULL) {
-        return regx_refuse(error, REGX_DENIED, "there is no source of hooks");
-    }
-    if (!may_change_code()) {
-        return regx_refuse(error, REGX_DENIED, "this process may not change code (mprotect: %s)",
-                           strerror(errno));
-    }
-    hooks.page = regx_page_size();
-    hooks.owner = getpid();
-    stay_loaded();
-    const regx_status_t status = monitor->source->install(report, error);
-    if (status != REGX_OK) {
-        return status;
-    }
-    set_listener(monitor);
-    remember_code(monitor);
-    const char *deaf = find_deaf(monitor);
-    if (deaf == NULL) {
-        return REGX_OK;
-    }
-    monitor->source->remove();
-    set_listener(NULL);
-    return regx_refuse(error, REGX_INVALID, "self-test: %s by libc was not seen", deaf);
-}
-
+/* To be called once in a process: Open MPI's hooks cannot be installed a second time. */
 static regx_status_t start(const regx_monitor_config_t *config, regx_monitor_t *notifier,
                            regx_monitor_t **monitor, regx_error_t error)
 {
-    regx_hooks_monitor_t *own = hooks_new(config, notifier);
+    const size_t page = regx_page_size();
+    regx_hooks_monitor_t *own = calloc(1, sizeof(*own));
+    regx_status_t status;
+    Dl_info here;
 
     if (own == NULL) {
         return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
     }
-    const regx_status_t status = install(own, error);
-    if (status != REGX_OK) {
-        hooks_free(own);
-        return status;
+    own->super = (regx_monitor_t){.trace = config->trace,
+                                  .drain = config->drain,
+                                  .subscribe = hooks_subscribe,
+                                  .stop = hooks_stop};
+    own->source = source_for(config);
+    own->counters = config->counters;
+    own->notifier = notifier;
+    if (notifier != NULL) {
+        own->super.has_thread = notifier->has_thread;
+        own->super.valid = hooks_valid;
+        own->super.query = notifier->query;
     }
-    *monitor = &own->super;
-    return REGX_OK;
+    own->super.log = notifier != NULL ? notifier->log : regx_inval_log_open();
+    own->canary =
+        mmap(NULL, TRIED * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (own->super.log == NULL || own->canary == MAP_FAILED) {
+        status = regx_refuse(error, REGX_NO_MEMORY, "out of memory");
+        goto refused;
+    }
+    if (own->source == NULL) {
+        status = regx_refuse(error, REGX_DENIED, "there is no source of hooks");
+        goto refused;
+    }
+    if (!may_change_code()) {
+        status = regx_refuse(error, REGX_DENIED, "this process may not change code (mprotect: %s)",
+                             strerror(errno));
+        goto refused;
+    }
+    hooks.page = page;
+    hooks.owner = getpid();
+    /* Open MPI unloads components in the end, and a thread may then still be on its way to a hook. */
+    if (dladdr(&hooks, &here) != 0) {
+        (void)dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    }
+    status = own->source->install(report, error);
+    if (status != REGX_OK) {
+        goto refused;
+    }
+    set_listener(own);
+    for (int i = 0; i < COMPARED; i++) {
+        own->code[i] = dlsym(RTLD_DEFAULT, compared[i]);
+        if (own->code[i] != NULL) {
+            memcpy(own->begins[i], own->code[i], CODE);
+        }
+    }
+    const char *deaf = find_deaf(own);
+    if (deaf == NULL) {
+        *monitor = &own->super;
+        return REGX_OK;
+    }
+    own->source->remove();
+    set_listener(NULL);
+    status = regx_refuse(error, REGX_INVALID, "self-test: %s by libc was not seen", deaf);
+refused:
+    hooks_free(own);
+    return status;
 }
 
 static regx_status_t hooks_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,

@@ -58,11 +58,6 @@ void regx_inval_log_close(regx_inval_log_t *log)
     free(log);
 }
 
-static uintptr_t slot_of(uintptr_t address)
-{
-    return address >> SLOT_SHIFT;
-}
-
 static _Atomic uint32_t *interest_of(struct regx_inval_log_rest *rest, uintptr_t slot)
 {
     return &rest->interest[(slot ^ (slot >> 16)) % SLOTS];
@@ -70,7 +65,7 @@ static _Atomic uint32_t *interest_of(struct regx_inval_log_rest *rest, uintptr_t
 
 void regx_inval_log_interest(regx_inval_log_t *log, uintptr_t start, uintptr_t end, int by)
 {
-    const uintptr_t first = slot_of(start), count = slot_of(end - 1) - first + 1;
+    const uintptr_t first = start >> SLOT_SHIFT, count = ((end - 1) >> SLOT_SHIFT) - first + 1;
 
     for (uintptr_t i = 0; i < count && i < SLOTS; i++) {
         /* As many as there are: from a round number on, so that it is each of them once. */
@@ -80,7 +75,7 @@ void regx_inval_log_interest(regx_inval_log_t *log, uintptr_t start, uintptr_t e
 
 static bool is_of_interest(struct regx_inval_log_rest *rest, uintptr_t start, uintptr_t end)
 {
-    const uintptr_t first = slot_of(start), last = slot_of(end - 1);
+    const uintptr_t first = start >> SLOT_SHIFT, last = (end - 1) >> SLOT_SHIFT;
 
     if (last - first >= LOOKS_MAX) {
         return true;
@@ -91,14 +86,6 @@ static bool is_of_interest(struct regx_inval_log_rest *rest, uintptr_t start, ui
         }
     }
     return false;
-}
-
-static void lose(struct regx_inval_log_rest *rest, uint64_t number)
-{
-    uint64_t lost = atomic_load(&rest->lost);
-
-    while (lost <= number && !atomic_compare_exchange_weak(&rest->lost, &lost, number + 1)) {
-    }
 }
 
 void regx_inval_log_wake(regx_inval_log_t *log)
@@ -120,7 +107,11 @@ static void write_entry(struct regx_inval_log_rest *rest, uint64_t number,
             return;
         }
         if (stamp % 2 == 1) { /* its writer, a round ago, is not done yet */
-            lose(rest, number);
+            uint64_t lost = atomic_load(&rest->lost);
+
+            while (lost <= number &&
+                   !atomic_compare_exchange_weak(&rest->lost, &lost, number + 1)) {
+            }
             return;
         }
     } while (!atomic_compare_exchange_weak(&entry->stamp, &stamp, 2 * number + 1));
@@ -277,16 +268,6 @@ void regx_watch_flush(regx_watch_t *watch)
     log_change(watch->monitor->log, &flush);
 }
 
-/* Whether it is one of our own; or one that is just like it, for which the other then stands. */
-static bool is_own(regx_watch_t *watch, const regx_change_t *change)
-{
-    const bool own = change->flushed && watch->own > 0 && change->start == watch->start &&
-                     change->end == watch->end;
-
-    watch->own -= own;
-    return own;
-}
-
 regx_watch_state_t regx_watch_look(regx_watch_t *watch, bool certain, uintptr_t *first)
 {
     const regx_inval_log_t *log = watch->monitor->log;
@@ -304,7 +285,10 @@ regx_watch_state_t regx_watch_look(regx_watch_t *watch, bool certain, uintptr_t 
         }
         if (state == REGX_CHANGE_LOST) {
             watch->own = 0;
-        } else if (is_own(watch, &change)) {
+        } else if (change.flushed && watch->own > 0 && change.start == watch->start &&
+                   change.end == watch->end) {
+            /* One of our own; or one that is just like it, for which the other then stands. */
+            watch->own--;
             watch->next++;
             continue;
         }
@@ -315,7 +299,10 @@ regx_watch_state_t regx_watch_look(regx_watch_t *watch, bool certain, uintptr_t 
         watch->next = state == REGX_CHANGE_LOST ? head : watch->next + 1;
     }
     *first = lowest;
-    return lowest != UINTPTR_MAX ? REGX_WATCH_CHANGED : sure ? REGX_WATCH_QUIET : REGX_WATCH_UNSURE;
+    if (lowest != UINTPTR_MAX) {
+        return REGX_WATCH_CHANGED;
+    }
+    return sure ? REGX_WATCH_QUIET : REGX_WATCH_UNSURE;
 }
 
 bool regx_watch_is_mapped(const regx_watch_t *watch, uintptr_t from)

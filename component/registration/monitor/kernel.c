@@ -54,18 +54,6 @@ static uint64_t told(const regx_kernel_t *kernel)
 
 /* ---- from the ring to the log ---- */
 
-/* *range: of that change. false: the ring has gone past it, perhaps while it was read. */
-static bool read_entry(const regx_kernel_t *kernel, uint64_t number,
-                       struct regx_notify_range *range)
-{
-    const struct regx_notify_range *entry = &kernel->page->ring[number % REGX_NOTIFY_RING];
-
-    /* Acquire: `told` is looked at again after them. */
-    range->start = __atomic_load_n(&entry->start, __ATOMIC_ACQUIRE);
-    range->end = __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE);
-    return told(kernel) - number < REGX_NOTIFY_RING;
-}
-
 /* By one thread at a time. */
 static void copy(regx_kernel_t *kernel)
 {
@@ -73,14 +61,18 @@ static void copy(regx_kernel_t *kernel)
     const uint64_t until = told(kernel);
 
     while (number != until) {
-        struct regx_notify_range range;
+        const struct regx_notify_range *entry = &kernel->page->ring[number % REGX_NOTIFY_RING];
+        /* Acquire: `told` is looked at again after them. */
+        const uintptr_t start = __atomic_load_n(&entry->start, __ATOMIC_ACQUIRE);
+        const uintptr_t end = __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE);
 
-        if (!read_entry(kernel, number, &range)) {
+        /* Whether the ring has gone past it, perhaps while it was read. */
+        if (told(kernel) - number >= REGX_NOTIFY_RING) {
             regx_inval_log_write(kernel->super.log, 0, UINTPTR_MAX);
             number = until;
             break;
         }
-        regx_inval_log_write(kernel->super.log, range.start, range.end);
+        regx_inval_log_write(kernel->super.log, start, end);
         number++;
     }
     atomic_store_explicit(&kernel->read, number, memory_order_release);
@@ -134,39 +126,35 @@ static int ask(const regx_kernel_t *kernel, unsigned long what, uintptr_t start,
     return ioctl(kernel->file.fd, what, &range) == 0 ? 0 : errno;
 }
 
-static const char *why_not(const regx_kernel_t *kernel, uintptr_t start, uintptr_t end)
-{
-    if (regx_process_is_child(kernel->ours)) {
-        return "not watched: in a child";
-    }
-    if (!has_file(kernel)) {
-        return "not watched: the program closed the descriptor of " REGX_NOTIFY_PATH;
-    }
-    switch (ask(kernel, REGX_NOTIFY_WATCH, start, end)) {
-    case 0:
-        return NULL;
-    case EAGAIN:
-        return "not watched: too many changes are under way at once";
-    case ENOSPC:
-        return "not watched: the module watches as much as it may";
-    default:
-        return "not watched: the module refuses";
-    }
-}
-
 /* The head is read before watching begins, so that nothing that is told from then on is below it.
  * What was told before is logged first: it would else look as if it came after. */
 static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
                                uint64_t *since)
 {
     regx_kernel_t *kernel = (regx_kernel_t *)monitor;
+    const char *reason = "not watched: the module refuses";
 
     (void)valid(monitor);
     *since = atomic_load(&monitor->log->head);
-    const char *reason = why_not(kernel, start, end);
-
-    return reason == NULL ? REGX_OK
-                          : regx_monitor_fallback(monitor, kernel->counters, start, end, reason);
+    if (regx_process_is_child(kernel->ours)) {
+        reason = "not watched: in a child";
+    } else if (!has_file(kernel)) {
+        reason = "not watched: the program closed the descriptor of " REGX_NOTIFY_PATH;
+    } else {
+        switch (ask(kernel, REGX_NOTIFY_WATCH, start, end)) {
+        case 0:
+            return REGX_OK;
+        case EAGAIN:
+            reason = "not watched: too many changes are under way at once";
+            break;
+        case ENOSPC:
+            reason = "not watched: the module watches as much as it may";
+            break;
+        default:
+            break;
+        }
+    }
+    return regx_monitor_fallback(monitor, kernel->counters, start, end, reason);
 }
 
 static void unsubscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
@@ -202,37 +190,29 @@ static regx_status_t lacks(regx_error_t error, const char *what)
                        strerror(errno));
 }
 
-static regx_status_t open_device(regx_kernel_t *kernel, regx_error_t error)
+/* All of it, or what there is so far. */
+static regx_status_t make(regx_kernel_t *kernel, regx_error_t error)
 {
     struct regx_notify_agree agree = {.version = REGX_NOTIFY_VERSION,
                                       .size = sizeof(*kernel->page)};
     const int fd = regx_descriptor_move(open(REGX_NOTIFY_PATH, O_RDONLY | O_CLOEXEC));
 
+    if (fd < 0 && errno == ENOENT) {
+        return regx_refuse(error, REGX_DENIED,
+                           "there is no " REGX_NOTIFY_PATH
+                           ": the module regx_notify is not loaded");
+    }
     if (fd < 0) {
-        return errno == ENOENT ? regx_refuse(error, REGX_DENIED,
-                                             "there is no " REGX_NOTIFY_PATH
-                                             ": the module regx_notify is not loaded")
-                               : lacks(error, REGX_NOTIFY_PATH);
+        return lacks(error, REGX_NOTIFY_PATH);
     }
     kernel->file = regx_file_of(fd);
-    if (ioctl(fd, REGX_NOTIFY_AGREE, &agree) == 0) {
-        kernel->number = agree.file;
-        return REGX_OK;
+    if (ioctl(fd, REGX_NOTIFY_AGREE, &agree) != 0) {
+        return errno == EPROTO ? regx_refuse(error, REGX_DENIED,
+                                             REGX_NOTIFY_PATH " speaks version %u, this is for %d",
+                                             agree.version, REGX_NOTIFY_VERSION)
+                               : lacks(error, REGX_NOTIFY_PATH);
     }
-    return errno == EPROTO ? regx_refuse(error, REGX_DENIED,
-                                         REGX_NOTIFY_PATH " speaks version %u, this is for %d",
-                                         agree.version, REGX_NOTIFY_VERSION)
-                           : lacks(error, REGX_NOTIFY_PATH);
-}
-
-/* All of it, or what there is so far. */
-static regx_status_t make(regx_kernel_t *kernel, regx_error_t error)
-{
-    const regx_status_t status = open_device(kernel, error);
-
-    if (status != REGX_OK) {
-        return status;
-    }
+    kernel->number = agree.file;
     kernel->page = mmap(NULL, sizeof(*kernel->page), PROT_READ, MAP_SHARED, kernel->file.fd, 0);
     if (kernel->page == MAP_FAILED) {
         return lacks(error, "mmap of " REGX_NOTIFY_PATH);

@@ -64,17 +64,6 @@ static int ask(int fd, uintptr_t address, regx_vma_t *mapping)
     return 0;
 }
 
-static void ask_each(int fd, uintptr_t start, uintptr_t end,
-                     bool (*each)(void *context, const regx_vma_t *mapping), void *context)
-{
-    regx_vma_t mapping;
-
-    while (start < end && ask(fd, start, &mapping) == 0 && mapping.start < end &&
-           each(context, &mapping)) {
-        start = mapping.end;
-    }
-}
-
 /* 7f0000000000-7f0000001000 rw-p 00000000 08:01 1234   /name */
 static bool parse(const char *line, regx_vma_t *mapping)
 {
@@ -115,7 +104,8 @@ static void read_each(int fd, uintptr_t start, uintptr_t end,
         char *next = line;
         char *newline;
 
-        line[have += (size_t)got] = '\0';
+        have += (size_t)got;
+        line[have] = '\0';
         while ((newline = strchr(next, '\n')) != NULL) {
             *newline = '\0';
             if (parse(next, &mapping) && mapping.end > start &&
@@ -150,7 +140,17 @@ bool regx_maps_ask(const regx_maps_t *maps, uintptr_t address, regx_vma_t *mappi
 void regx_maps_each(regx_maps_t *maps, uintptr_t start, uintptr_t end,
                     bool (*each)(void *context, const regx_vma_t *mapping), void *context)
 {
-    if (regx_file_is_ours(&maps->file)) {
-        (maps->query ? ask_each : read_each)(maps->file.fd, start, end, each, context);
+    regx_vma_t mapping;
+
+    if (!regx_file_is_ours(&maps->file)) {
+        return;
+    }
+    if (!maps->query) {
+        read_each(maps->file.fd, start, end, each, context);
+        return;
+    }
+    while (start < end && ask(maps->file.fd, start, &mapping) == 0 && mapping.start < end &&
+           each(context, &mapping)) {
+        start = mapping.end;
     }
 }

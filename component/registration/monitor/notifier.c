@@ -126,47 +126,28 @@ static void let_all_go(const regx_notifier_t *notifier)
     }
 }
 
-/* The program closed a descriptor of ours. What there is of userfaultfd is closed, which lets go
- * the threads that wait for us; everything that is kept ends, and nothing is kept from now on. (A
- * look-up's query is refused while the number is closed, or another file's, unless that answers
- * EINVAL as another userfaultfd does: the sequence refuses all.) */
-static void lose(regx_notifier_t *notifier)
-{
-    atomic_fetch_or(&notifier->super.log->sequence, 1);
-    atomic_store(&notifier->lost, true);
-    let_all_go(notifier);
-    regx_inval_log_write(notifier->super.log, 0, UINTPTR_MAX);
-}
-
-/* Reads events until it is to stop. false: the descriptors were lost. It looks by itself now and then:
- * by a number that has become a silent file it would never be woken, nor by a thread that may not
- * send or has a table of descriptors of its own, where it closed ours (unshare). */
-static bool read_until_the_end(regx_notifier_t *notifier)
-{
-    while (true) {
-        const int ready = regx_uffd_wait(&notifier->uffd, notifier->end[0].fd, LOOK_MS);
-
-        if (ready < 0 || ((ready & REGX_UFFD_EVENT) != 0 && !read_events(notifier))) {
-            return false;
-        }
-        const bool stopping = atomic_load(&notifier->stopping);
-
-        if (stopping || (ready & REGX_UFFD_OTHER) != 0 || !regx_file_is_ours(&notifier->end[0]) ||
-            !regx_file_is_ours(&notifier->uffd.file)) {
-            return stopping;
-        }
-    }
-}
-
 static void *reader(void *argument)
 {
     regx_notifier_t *notifier = argument;
 
     atomic_store(&notifier->reads, 1);
     regx_thread_wake(&notifier->reads);
-    if (!read_until_the_end(notifier)) {
-        lose(notifier);
-        return NULL;
+    /* It looks by itself now and then: by a number that has become a silent file it would never be
+     * woken, nor by a thread that may not send or has a table of descriptors of its own, where it
+     * closed ours (unshare). */
+    while (true) {
+        const int ready = regx_uffd_wait(&notifier->uffd, notifier->end[0].fd, LOOK_MS);
+
+        if (ready < 0 || ((ready & REGX_UFFD_EVENT) != 0 && !read_events(notifier))) {
+            goto lost;
+        }
+        if (atomic_load(&notifier->stopping)) {
+            break;
+        }
+        if ((ready & REGX_UFFD_OTHER) != 0 || !regx_file_is_ours(&notifier->end[0]) ||
+            !regx_file_is_ours(&notifier->uffd.file)) {
+            goto lost;
+        }
     }
     /* Nothing is watched any more, but a change from before may still come to us. */
     for (int i = 0; i < LAST_EVENTS_MS && !regx_uffd_is_idle(notifier->uffd.file.fd); i++) {
@@ -178,20 +159,16 @@ static void *reader(void *argument)
      * thread would wait if its stack were still watched (see regx_uffd_ranges_clear). */
     let_all_go(notifier);
     return NULL;
-}
-
-/* Returns when it reads. Before that libc, and tools that wrap pthread_create, run code of theirs
- * in the new thread: if that changed memory that is watched already, it would wait for itself. */
-static bool start_reader(regx_notifier_t *notifier)
-{
-    errno = regx_thread_start(&notifier->reader, "regx-notifier", reader, notifier);
-    if (errno != 0) {
-        return false;
-    }
-    while (atomic_load(&notifier->reads) == 0) {
-        regx_thread_wait(&notifier->reads, 0, 0);
-    }
-    return true;
+lost:
+    /* The program closed a descriptor of ours. What there is of userfaultfd is closed, which lets go
+     * the threads that wait for us; everything that is kept ends, and nothing is kept from now on. (A
+     * look-up's query is refused while the number is closed, or another file's, unless that answers
+     * EINVAL as another userfaultfd does: the sequence refuses all.) */
+    atomic_fetch_or(&notifier->super.log->sequence, 1);
+    atomic_store(&notifier->lost, true);
+    let_all_go(notifier);
+    regx_inval_log_write(notifier->super.log, 0, UINTPTR_MAX);
+    return NULL;
 }
 
 /* ---- processes ---- */
@@ -232,20 +209,6 @@ static void after_fork_in_child(void)
     pthread_mutex_unlock(&current_lock);
 }
 
-/* Asks of a page, which another userfaultfd that watches it refuses; of huge ones that are not whole
- * the kernel says EINVAL. */
-static bool watches_page(const regx_notifier_t *notifier, uintptr_t at)
-{
-    int error = EINVAL;
-
-    for (uintptr_t size = regx_page_size(); error == EINVAL && size <= HUGEST; size *= 2) {
-        const uintptr_t page = at & ~(size - 1);
-
-        error = regx_uffd_register(notifier->uffd.file.fd, page, page + size);
-    }
-    return error == 0;
-}
-
 static bool watches(regx_notifier_t *notifier, uintptr_t start, uintptr_t end)
 {
     watched_t *known = &notifier->known[end / regx_page_size() % KNOWN];
@@ -253,15 +216,25 @@ static bool watches(regx_notifier_t *notifier, uintptr_t start, uintptr_t end)
     const bool settled = regx_uffd_is_idle(notifier->uffd.file.fd) &&
                          atomic_load(&notifier->super.log->sequence) % 2 == 0;
     const uint64_t head = atomic_load(&notifier->super.log->head);
+    int error = EINVAL;
 
     if (settled && known->end == end && known->start <= start && known->head == head) {
         return true;
     }
-    if (!regx_file_is_ours(&notifier->uffd.file) || !watches_page(notifier, start)) {
+    if (!regx_file_is_ours(&notifier->uffd.file)) {
         return false;
     }
-    *known = (watched_t){start, end, head};
-    return true;
+    /* Asks of a page, which another userfaultfd that watches it refuses; of huge ones that are not whole
+     * the kernel says EINVAL. */
+    for (uintptr_t size = regx_page_size(); error == EINVAL && size <= HUGEST; size *= 2) {
+        const uintptr_t page = start & ~(size - 1);
+
+        error = regx_uffd_register(notifier->uffd.file.fd, page, page + size);
+    }
+    if (error == 0) {
+        *known = (watched_t){start, end, head};
+    }
+    return error == 0;
 }
 
 bool regx_notifier_watches(uintptr_t start, uintptr_t end)
@@ -332,11 +305,15 @@ static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr
                                uint64_t *since)
 {
     regx_notifier_t *notifier = (regx_notifier_t *)monitor;
-    const char *reason = regx_process_is_child(notifier->ours) ? "not watched: in a child"
-                         : atomic_load(&notifier->lost)
-                             ? REGX_UFFD_LOST
-                             : regx_uffd_ranges_add(&notifier->ranges, start, end, since);
+    const char *reason;
 
+    if (regx_process_is_child(notifier->ours)) {
+        reason = "not watched: in a child";
+    } else if (atomic_load(&notifier->lost)) {
+        reason = REGX_UFFD_LOST;
+    } else {
+        reason = regx_uffd_ranges_add(&notifier->ranges, start, end, since);
+    }
     return reason == NULL ? REGX_OK
                           : regx_monitor_fallback(monitor, notifier->counters, start, end, reason);
 }
@@ -407,30 +384,22 @@ static regx_status_t make(regx_notifier_t *notifier, regx_error_t error)
     if (notifier->ours == NULL) {
         return lacks(error, "page that is wiped on fork");
     }
-    return start_reader(notifier) ? REGX_OK : lacks(error, "thread");
-}
-
-static regx_status_t make_current(regx_notifier_t *notifier, regx_error_t error)
-{
-    static bool atfork_registered;
-
-    pthread_mutex_lock(&current_lock);
-    errno = atfork_registered ? 0 : pthread_atfork(before_fork, after_fork, after_fork_in_child);
-    atfork_registered = errno == 0;
-    const regx_status_t status =
-        atfork_registered ? make(notifier, error) : lacks(error, "notice of fork");
-    if (status == REGX_OK) {
-        current = notifier;
-    } else {
-        close_all(notifier);
+    errno = regx_thread_start(&notifier->reader, "regx-notifier", reader, notifier);
+    if (errno != 0) {
+        return lacks(error, "thread");
     }
-    pthread_mutex_unlock(&current_lock);
-    return status;
+    /* Until it reads. Before that libc, and tools that wrap pthread_create, run code of theirs in the
+     * new thread: if that changed memory that is watched already, it would wait for itself. */
+    while (atomic_load(&notifier->reads) == 0) {
+        regx_thread_wait(&notifier->reads, 0, 0);
+    }
+    return REGX_OK;
 }
 
 static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
                                     regx_error_t error)
 {
+    static bool atfork_registered;
     regx_notifier_t *notifier = calloc(1, sizeof(*notifier));
 
     if (notifier == NULL) {
@@ -448,7 +417,17 @@ static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_mo
         .counters = config->counters,
         .end = {{.fd = -1}, {.fd = -1}},
     };
-    regx_status_t status = make_current(notifier, error);
+    pthread_mutex_lock(&current_lock);
+    errno = atfork_registered ? 0 : pthread_atfork(before_fork, after_fork, after_fork_in_child);
+    atfork_registered = errno == 0;
+    regx_status_t status =
+        atfork_registered ? make(notifier, error) : lacks(error, "notice of fork");
+    if (status == REGX_OK) {
+        current = notifier;
+    } else {
+        close_all(notifier);
+    }
+    pthread_mutex_unlock(&current_lock);
     if (status != REGX_OK) {
         discard(notifier);
         return status;

@@ -55,26 +55,6 @@ static const unsigned accesses[DIRECTIONS] = {
 static const int touches[DIRECTIONS] = {
     [TO_READ] = MADV_POPULATE_READ, [TO_WRITE] = MADV_POPULATE_WRITE};
 
-/* Has the kernel map pages as a use of them would, without one. false: they cannot be used so. */
-static bool touch(const regx_on_demand_t *odp, uintptr_t start, uintptr_t end, int direction)
-{
-    if (madvise((void *)start, end - start, touches[direction]) == 0) {
-        regx_count(odp->counters, &odp->counters->prefetch_touched, 1);
-        return true;
-    }
-    /* Interrupted, or short of something: the device may have more luck. */
-    return (errno == EINTR || errno == EAGAIN) && regx_is_mapped(start, end);
-}
-
-static void advise(const regx_on_demand_t *odp, const regx_mr_t *mr, const void *base,
-                   size_t length)
-{
-    if (odp->transport->ops->prefetch(odp->transport, mr, base, length, false) != REGX_OK) {
-        regx_monitor_fallback(&odp->super, odp->counters, (uintptr_t)base, (uintptr_t)base + length,
-                              "odp: advice refused, no prefetch");
-    }
-}
-
 static bool follows(const regx_monitor_t *monitor, const void *base, size_t length)
 {
     const regx_on_demand_t *odp = (const regx_on_demand_t *)monitor;
@@ -96,13 +76,23 @@ static regx_status_t ready(const regx_monitor_t *monitor, const regx_mr_t *mr, v
     const int direction = (access & REGX_ACCESS_ANY_WRITE) != 0 ? TO_WRITE : TO_READ;
 
     if (odp->ways[direction] == TOUCH) {
-        return touch(odp, start, end, direction) ? REGX_OK : REGX_DENIED;
+        /* The kernel maps pages as a use of them would, without one. */
+        if (madvise((void *)start, end - start, touches[direction]) == 0) {
+            regx_count(odp->counters, &odp->counters->prefetch_touched, 1);
+            return REGX_OK;
+        }
+        if (errno != EINTR && errno != EAGAIN) { /* they cannot be used so */
+            return REGX_DENIED;
+        }
+        /* Interrupted, or short of something: the device may have more luck. */
     }
     if (!regx_is_mapped(start, end)) {
         return REGX_DENIED;
     }
-    if (odp->ways[direction] == ADVISE) {
-        advise(odp, mr, base, length);
+    if (odp->ways[direction] == ADVISE &&
+        odp->transport->ops->prefetch(odp->transport, mr, base, length, false) != REGX_OK) {
+        regx_monitor_fallback(monitor, odp->counters, (uintptr_t)base, (uintptr_t)base + length,
+                              "odp: advice refused, no prefetch");
     }
     return REGX_OK;
 }
@@ -124,29 +114,25 @@ static bool can_advise(const regx_on_demand_t *odp, void *scratch, int direction
     return status == REGX_OK;
 }
 
-static way_t choose_way(const regx_on_demand_t *odp, void *scratch, int direction)
-{
-    const uintptr_t start = (uintptr_t)scratch;
-
-    if (can_advise(odp, scratch, direction)) {
-        return ADVISE;
-    }
-    if (madvise(scratch, odp->page, touches[direction]) == 0) {
-        return TOUCH;
-    }
-    regx_monitor_fallback(&odp->super, odp->counters, start, start + odp->page,
-                          "odp: this kernel touches nothing, no prefetch");
-    return NOTHING;
-}
-
 static void choose_ways(regx_on_demand_t *odp)
 {
     void *scratch =
         mmap(NULL, odp->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const uintptr_t start = (uintptr_t)scratch;
 
     for (int direction = 0; direction < DIRECTIONS; direction++) {
-        odp->ways[direction] =
-            scratch == MAP_FAILED ? NOTHING : choose_way(odp, scratch, direction);
+        odp->ways[direction] = NOTHING;
+        if (scratch == MAP_FAILED) {
+            continue;
+        }
+        if (can_advise(odp, scratch, direction)) {
+            odp->ways[direction] = ADVISE;
+        } else if (madvise(scratch, odp->page, touches[direction]) == 0) {
+            odp->ways[direction] = TOUCH;
+        } else {
+            regx_monitor_fallback(&odp->super, odp->counters, start, start + odp->page,
+                                  "odp: this kernel touches nothing, no prefetch");
+        }
     }
     if (scratch != MAP_FAILED) {
         munmap(scratch, odp->page);

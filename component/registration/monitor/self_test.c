@@ -39,51 +39,45 @@ static void *unmap_page(void *page)
     return syscall(SYS_munmap, page, regx_page_size()) == 0 ? page : NULL;
 }
 
-/* *change: what was tried last. NULL: all is well. */
-static const char *try_changes(regx_monitor_t *monitor, uintptr_t scratch, size_t size,
-                               const char **change)
-{
-    const uintptr_t unmapped = scratch + UNMAPPED * size, moved = scratch + MOVED * size,
-                    onto = scratch + ONTO * size;
-    const char *fault;
-    pthread_t thread;
-    void *done = NULL;
-    uint64_t since;
-
-    *change = "munmap by another thread";
-    if (monitor->subscribe(monitor, scratch, scratch + TRIAL_PAGES * size, &since) != REGX_OK) {
-        return "could not be tried: the scratch pages cannot be watched";
-    }
-    if (pthread_create(&thread, NULL, unmap_page, (void *)unmapped) != 0 ||
-        pthread_join(thread, &done) != 0 || done == NULL) {
-        return "could not be made";
-    }
-    fault = judge(monitor, since, unmapped, size);
-    if (fault != NULL) {
-        return fault;
-    }
-    *change = "mremap";
-    if (syscall(SYS_mremap, moved, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, onto) == -1) {
-        return "could not be made";
-    }
-    fault = judge(monitor, since, moved, size);
-    return fault != NULL ? fault : judge(monitor, since, onto, size);
-}
-
 regx_status_t regx_monitor_test(regx_monitor_t *monitor, regx_error_t error)
 {
     const size_t size = regx_page_size(), length = TRIAL_PAGES * size;
     char *scratch = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    const uintptr_t start = (uintptr_t)scratch;
-    const char *change;
+    const uintptr_t start = (uintptr_t)scratch, unmapped = start + UNMAPPED * size,
+                    moved = start + MOVED * size, onto = start + ONTO * size;
+    const char *change = "munmap by another thread", *fault;
+    pthread_t thread;
+    void *done = NULL;
+    uint64_t since;
 
     if (scratch == MAP_FAILED) {
         return regx_refuse(error, REGX_NO_MEMORY, "self-test: no memory for scratch pages");
     }
     memset(scratch, 1, length); /* there is something to lose */
     regx_inval_log_interest(monitor->log, start, start + length, 1);
-    const char *fault = try_changes(monitor, start, size, &change);
-
+    if (monitor->subscribe(monitor, start, start + length, &since) != REGX_OK) {
+        fault = "could not be tried: the scratch pages cannot be watched";
+        goto end;
+    }
+    if (pthread_create(&thread, NULL, unmap_page, (void *)unmapped) != 0 ||
+        pthread_join(thread, &done) != 0 || done == NULL) {
+        fault = "could not be made";
+        goto end;
+    }
+    fault = judge(monitor, since, unmapped, size);
+    if (fault != NULL) {
+        goto end;
+    }
+    change = "mremap";
+    if (syscall(SYS_mremap, moved, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, onto) == -1) {
+        fault = "could not be made";
+        goto end;
+    }
+    fault = judge(monitor, since, moved, size);
+    if (fault == NULL) {
+        fault = judge(monitor, since, onto, size);
+    }
+end:
     regx_monitor_unsubscribe(monitor, start, start + length);
     regx_inval_log_interest(monitor->log, start, start + length, -1);
     /* The others are not there any more, and may be another thread's by now. */

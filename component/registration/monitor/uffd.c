@@ -83,21 +83,6 @@ static int scan_unregistered(int pagemap, uintptr_t start, uintptr_t end)
     return errno == EPERM ? 1 : -1;
 }
 
-static int open_pagemap(void)
-{
-    const uintptr_t page = regx_page_size();
-    const uintptr_t here = (uintptr_t)&page & ~(page - 1);
-    const int fd = regx_descriptor_move(open(REGX_PROC "pagemap", O_RDONLY | O_CLOEXEC));
-
-    /* An empty range is refused by a filter alone. */
-    if (fd >= 0 &&
-        (scan_unregistered(fd, here, here) != 0 || scan_unregistered(fd, here, here + page) != 1)) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
 regx_status_t regx_uffd_open(regx_uffd_t *uffd, regx_error_t error)
 {
     const int scans = regx_uffd_create(UFFD_USER_MODE_ONLY, NEEDED | FOR_SCAN);
@@ -111,8 +96,20 @@ regx_status_t regx_uffd_open(regx_uffd_t *uffd, regx_error_t error)
         return regx_refuse(error, REGX_DENIED, "userfaultfd: %s%s", strerror(errno),
                            reason_of_refusal(errno));
     }
+    const uintptr_t page = regx_page_size(), here = (uintptr_t)&page & ~(page - 1);
+    int pagemap = -1;
+
     uffd->file = regx_file_of(fd);
-    uffd->pagemap = regx_file_of(scans >= 0 ? open_pagemap() : -1);
+    if (scans >= 0) {
+        pagemap = regx_descriptor_move(open(REGX_PROC "pagemap", O_RDONLY | O_CLOEXEC));
+    }
+    /* An empty range is refused by a filter alone. */
+    if (pagemap >= 0 && (scan_unregistered(pagemap, here, here) != 0 ||
+                         scan_unregistered(pagemap, here, here + page) != 1)) {
+        close(pagemap);
+        pagemap = -1;
+    }
+    uffd->pagemap = regx_file_of(pagemap);
     return REGX_OK;
 }
 
@@ -221,19 +218,14 @@ void regx_paging_close(regx_paging_t *paging)
 #define MANY 2048u
 #define MANY_PER 256u
 
-static uint32_t max_mappings(void)
+int regx_uffd_ranges_open(regx_uffd_ranges_t *ranges, const regx_uffd_t *uffd,
+                          regx_inval_log_t *log)
 {
     char line[32];
     unsigned count;
 
     regx_read_line("/proc/sys/vm/max_map_count", line, sizeof(line));
-    return sscanf(line, "%u", &count) == 1 ? count / 10 : MAX_BY_DEFAULT;
-}
-
-int regx_uffd_ranges_open(regx_uffd_ranges_t *ranges, const regx_uffd_t *uffd,
-                          regx_inval_log_t *log)
-{
-    const uint32_t max = max_mappings();
+    const uint32_t max = sscanf(line, "%u", &count) == 1 ? count / 10 : MAX_BY_DEFAULT;
 
     *ranges = (regx_uffd_ranges_t){
         .uffd = uffd, .log = log, .maps = {.file = {.fd = -1}}, .max = max, .uncounted = max};
@@ -335,10 +327,11 @@ static bool count_one(void *context, const regx_vma_t *mapping)
 
 static const char too_many[] = "not watched: too many mappings (vm.max_map_count)";
 
-/* The count does not hear of what changes unregister: where it matters, mappings are counted anew,
- * but not often, since that takes a microsecond for each mapping there is. */
-static bool has_room(regx_uffd_ranges_t *ranges, uint32_t mappings)
+/* NULL: so many mappings more may be watched, and are counted. */
+static const char *why_not_more(regx_uffd_ranges_t *ranges, uint32_t mappings)
 {
+    /* The count does not hear of what changes unregister: where it matters, mappings are counted anew,
+     * but not often, since that takes a microsecond for each mapping there is. */
     if (ranges->count + mappings > regx_min(MANY, ranges->max) &&
         ranges->uncounted >= ranges->max / 8) {
         pass_t pass = {.of = ranges};
@@ -348,13 +341,7 @@ static bool has_room(regx_uffd_ranges_t *ranges, uint32_t mappings)
         ranges->uncounted = 0;
     }
     ranges->uncounted += mappings;
-    return ranges->count + mappings <= ranges->max;
-}
-
-/* NULL: so many mappings more may be watched, and are counted. */
-static const char *why_not_more(regx_uffd_ranges_t *ranges, uint32_t mappings)
-{
-    if (!has_room(ranges, mappings)) {
+    if (ranges->count + mappings > ranges->max) {
         return too_many;
     }
     if (can_ask(ranges) && ranges->count >= MANY && ranges->put_off < ranges->count / MANY_PER) {
@@ -382,44 +369,6 @@ static const char *register_all(const look_t *look)
     }
 }
 
-/* The range is registered even if all of it looks watched: it may be another userfaultfd's (EBUSY).
- * But only the range: elsewhere in that mapping memory that is not watched may have come in, and
- * registering it would make the old regions there look true. */
-static const char *subscribe(regx_uffd_ranges_t *ranges, uintptr_t start, uintptr_t end,
-                             uint64_t *since)
-{
-    const uint64_t sequence = atomic_load(&ranges->log->sequence);
-    look_t look;
-
-    if (!regx_file_is_ours(&ranges->uffd->file)) {
-        return REGX_UFFD_LOST;
-    }
-    look_over(&look, ranges, start, end);
-    if (look.reason == NULL && look.unwatched > 0) {
-        look.reason = why_not_more(ranges, look.unwatched);
-        /* Behind what we have just logged ourselves, before watching begins. */
-        *since = atomic_load(&ranges->log->head);
-    }
-    if (look.reason == NULL) {
-        look.reason = register_all(&look);
-    }
-    if (look.reason == NULL && look.unwatched == 0 && look.last.kind == REGX_VMA_PRIVATE &&
-        look.last.start <= start && sequence % 2 == 0) {
-        ranges->known[ranges->next_known++ % REGX_UFFD_KNOWN] =
-            (regx_uffd_known_t){look.last.start, look.last.end, sequence};
-    }
-    if (look.reason != NULL || look.unwatched == 0) {
-        return look.reason;
-    }
-    /* Before it was watched, what we looked at may have been replaced by what must not be kept;
-     * from here on it cannot be without our being told. */
-    look_over(&look, ranges, start, end);
-    if (look.reason == NULL && !can_ask(ranges)) {
-        return register_all(&look); /* what was a hole when it was watched is none any more */
-    }
-    return look.reason == NULL && look.unwatched > 0 ? "not watched: it is changing" : look.reason;
-}
-
 /* Whether all of it is watched, by our userfaultfd, as was found before of the mapping that it is in. No change
  * has been heard of since, so that is still of its kind, and no descriptor has to be recognized: of one that has
  * become another file the kernel knows no such call, and another userfaultfd is refused what ours watches (once ours
@@ -445,11 +394,51 @@ static bool is_known(regx_uffd_ranges_t *ranges, uintptr_t start, uintptr_t end)
 const char *regx_uffd_ranges_add(regx_uffd_ranges_t *ranges, uintptr_t start, uintptr_t end,
                                  uint64_t *since)
 {
+    look_t look = {.reason = NULL};
+
     pthread_mutex_lock(&ranges->lock);
     *since = atomic_load(&ranges->log->head);
-    const char *reason = is_known(ranges, start, end) ? NULL : subscribe(ranges, start, end, since);
+    if (is_known(ranges, start, end)) {
+        goto out;
+    }
+    const uint64_t sequence = atomic_load(&ranges->log->sequence);
+
+    if (!regx_file_is_ours(&ranges->uffd->file)) {
+        look.reason = REGX_UFFD_LOST;
+        goto out;
+    }
+    look_over(&look, ranges, start, end);
+    if (look.reason == NULL && look.unwatched > 0) {
+        look.reason = why_not_more(ranges, look.unwatched);
+        /* Behind what we have just logged ourselves, before watching begins. */
+        *since = atomic_load(&ranges->log->head);
+    }
+    /* The range is registered even if all of it looks watched: it may be another userfaultfd's (EBUSY).
+     * But only the range: elsewhere in that mapping memory that is not watched may have come in, and
+     * registering it would make the old regions there look true. */
+    if (look.reason == NULL) {
+        look.reason = register_all(&look);
+    }
+    if (look.reason == NULL && look.unwatched == 0 && look.last.kind == REGX_VMA_PRIVATE &&
+        look.last.start <= start && sequence % 2 == 0) {
+        ranges->known[ranges->next_known++ % REGX_UFFD_KNOWN] =
+            (regx_uffd_known_t){look.last.start, look.last.end, sequence};
+    }
+    if (look.reason != NULL || look.unwatched == 0) {
+        goto out;
+    }
+    /* Before it was watched, what we looked at may have been replaced by what must not be kept;
+     * from here on it cannot be without our being told. */
+    look_over(&look, ranges, start, end);
+    if (look.reason == NULL && !can_ask(ranges)) {
+        look.reason =
+            register_all(&look); /* what was a hole when it was watched is none any more */
+    } else if (look.reason == NULL && look.unwatched > 0) {
+        look.reason = "not watched: it is changing";
+    }
+out:
     pthread_mutex_unlock(&ranges->lock);
-    return reason;
+    return look.reason;
 }
 
 /* ---- the end ---- */
@@ -468,24 +457,22 @@ static bool unregister_one(void *context, const regx_vma_t *mapping)
     return true;
 }
 
-/* Whether nothing watched can have come into a place that it had passed. A move counts as under way
- * before anything moves, until the reader has taken it, and the reader then raises the sequence. */
-static bool unregister_all(regx_uffd_ranges_t *ranges)
-{
-    pass_t pass = {.of = ranges};
-    const uint64_t sequence = atomic_load(&ranges->log->sequence);
-
-    regx_maps_each(&ranges->maps, 0, UINTPTR_MAX, unregister_one, &pass);
-    return pass.found == 0 && sequence % 2 == 0 && regx_uffd_is_idle(ranges->uffd->file.fd) &&
-           atomic_load(&ranges->log->sequence) == sequence;
-}
-
 void regx_uffd_ranges_clear(regx_uffd_ranges_t *ranges)
 {
     const int max = can_ask(ranges) ? MAX_PASSES : MAX_PASSES_UNASKED;
+    bool all = false;
 
     pthread_mutex_lock(&ranges->lock);
-    for (int i = 0; i < max && !unregister_all(ranges); i++) {
+    for (int i = 0; i < max && !all; i++) {
+        pass_t pass = {.of = ranges};
+        const uint64_t sequence = atomic_load(&ranges->log->sequence);
+
+        regx_maps_each(&ranges->maps, 0, UINTPTR_MAX, unregister_one, &pass);
+        /* Whether nothing watched can have come into a place that was passed. A move counts as under
+         * way before anything moves, until the reader has taken it, and the reader then raises the
+         * sequence. */
+        all = pass.found == 0 && sequence % 2 == 0 && regx_uffd_is_idle(ranges->uffd->file.fd) &&
+              atomic_load(&ranges->log->sequence) == sequence;
     }
     pthread_mutex_unlock(&ranges->lock);
 }
