@@ -63,9 +63,9 @@ The BTL openib is Debian's source of Open MPI 4.1.4, built with librdmacm, witho
 over Soft-RoCE. The MTL ofi is Debian 12's own, with libfabric 1.17.0. Its cache hears of changes from Open MPI's hooks,
 whatever FI_MR_CACHE_MONITOR says: with `disabled` and with `userfaultfd` the bytes were wrong after munmap and mmap by
 the system call as before (tried with the send buffer). With `-x FI_MR_CACHE_MAX_COUNT=0` they were right, and so they
-were with `disabled` once `--mca memory ^patcher` left the hooks out. With `userfaultfd` and that they were wrong after
-SHM_REMAP, but right under regx-check: it watches the memory first, so that libfabric's userfaultfd is refused it, and
-libfabric keeps no registration of it.
+were with `disabled` once `--mca memory ^patcher` left the hooks out. With `userfaultfd`, and the hooks left out so,
+they were wrong after SHM_REMAP. Under regx-check they were right: it watches the memory first, so that libfabric's
+userfaultfd is refused it, and libfabric keeps no registration of it.
 
 MPICH ofi is Debian 12's source of MPICH 4.0.2, built for ch4:ofi with the same libfabric: Debian's own is for ch4:ucx.
 There libfabric's hooks are its own, and FI_MR_CACHE_MONITOR is heeded: with `disabled` the bytes were right after
@@ -85,23 +85,23 @@ stale memory:
 - osu_latency, osu_multi_lat, osu_latency_mp, osu_latency_mt, osu_bw, osu_bibw and osu_mbw_mr, from 1 byte to 4 MiB
   with few iterations, over pml/ucx 1.13 and over regx (`hooks+notifier`); again on 2026-11-30, over regx
   (`hooks+notifier`, direct), osu_bw and osu_bibw from 1 byte to 1 MiB (`-i 5 -x 1 -W 16`), which compare no bytes;
-- of mpi4py 3.1.4's tests 308 (test_p2p_buf, p2p_obj, cco_buf, cco_nb_buf, rma and rma_nb, without numpy), over
-  pml/ucx 1.13, and on 2026-11-30 over regx (`hooks+notifier` and `none`); most of their messages are shorter than 1 KiB.
+- of mpi4py 3.1.4's tests 308 (test_p2p_buf, p2p_obj, cco_buf, cco_nb_buf, rma and rma_nb, without numpy), over pml/ucx
+  1.13, and on 2026-11-30 over regx (`hooks+notifier` and `none`); most of their messages are shorter than 1 KiB.
 
 Where other memory is moved onto parts of the buffers (mremap), of which UCX's hooks do not tell its cache, eight runs
 of 10,266 messages over pml/ucx, one to four at once, were wrong 774 times. regx-check reported each of these. Six times
 more it reported a use of memory that had changed although all bytes were right. An earlier version, which compared only
 the first page of an offer, missed 2 of 104 wrong messages. Two cases it cannot judge, and says only that remote access
-is possible: an offer that names no length, beyond its first page; and an offer that a peer uses again much later, as one
-of a window.
+is possible: an offer that names no length, beyond its first page; and an offer that a peer uses again much later, as
+one of a window.
 
 Under the emulation such a run is slow: on a busy machine 9,000 operations of the first kind took 156 s over pml/ucx,
 and 4,500 over regx 123 s.
 
 ## What a report says
 
-regx-check runs any program that uses libibverbs, over any stack. In this one, over pml/ucx, rank 0 sends its halo, gives
-the memory back by the system call (pool_trim), and takes memory at the same address before the next step.
+regx-check runs any program that uses libibverbs, over any stack. In this one, over pml/ucx, rank 0 sends its halo,
+gives the memory back by the system call (pool_trim), and takes memory at the same address before the next step.
 
     $ regx-check --require mpirun -np 2 --mca pml ucx -x UCX_TLS=rc_verbs,ud_verbs,self ./halo
     step 1: 0 of 262144 bytes are wrong
@@ -115,16 +115,17 @@ the memory back by the system call (pool_trim), and takes memory at the same add
     regx-check: 1 time: rank 0: stale and different: 262144 bytes at 0x7f16e4239000
       made stale by munmap in syscall+0x18 (libc.so) < pool_trim+0x1b < main+0x6f
 
-Its status is 3. Over Soft-RoCE the line needs `-x UCX_IB_GID_INDEX=0` as well. Without `UCX_TLS` both ranks' messages go
-by shared memory. UCX registers and posts all the same, to connect, so that `0 different` says nothing; the last line
-then says so, and the status is 4 (`--require`).
-`addr2line -fie halo pool_trim+0x1b` is the line of the call, if the program was built with `-g`.
+The status of the command is 3. Over Soft-RoCE the line needs `-x UCX_IB_GID_INDEX=0` as well. Without `UCX_TLS` both
+ranks' messages go by shared memory. UCX registers and posts all the same, to connect, so that `0 different` says
+nothing; the last line then says so, and the status is 4 (`--require`).
+`addr2line -fie halo pool_trim+0x1b` prints the line of the call, if the program was built with `-g`.
 
-The lines `step` are the program's. UCX's hooks do not see the system call, and its cache finds the old registration, whose
-key goes to the peer in a message; the peer reads the old pages. `made stale by` names the call. A time counts from the
-start of the command, and `stale uses` are postings, completed receives and reads, and offers of a key to a peer. What
-cannot be watched is UCX's own. Of memory that changed and that peers may still access, but of which no use was told, it is
-told at the end (`stale, remote access possible`); whether one does cannot be seen in this process.
+The lines `step` are the program's. UCX's hooks do not see the system call, and its cache finds the old registration,
+whose key goes to the peer in a message; the peer reads the old pages. `made stale by` names the call. A time counts
+from the start of the command, and `stale uses` are postings, completed receives and reads, and offers of a key to a
+peer. The four registrations that cannot be watched are UCX's own. At the end regx-check also names memory that changed,
+that peers may still access, and of which it saw no use (`stale, remote access possible`). Whether a peer does access it
+cannot be seen in this process.
 """
 REGX = "--mca pml ob1 --mca btl regx --mca btl_regx_transport verbs --mca btl_regx_rendezvous direct --mca btl_regx_backend "
 UCX = "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any -x UCX_TLS=rc_verbs,ud_verbs,self -x UCX_IB_GID_INDEX=0"
