@@ -168,6 +168,8 @@ def absolute(frame: Frame, group: Frame) -> Frame:
 
 
 def one(name: str, speeds: Frame, found: Frame, colours: dict[str, str], folder: Path, about: str) -> Path:
+    """Peers with too few runs to be the best are not drawn: one might stand above the line of the best."""
+    speeds, found = speeds[~speeds.few], found[~found.few]
     compared = bool(speeds.speed.notna().any())
     figure, axes = pyplot.subplots(1, 1 + compared, figsize=(13, 5.2), squeeze=False,
                                    gridspec_kw={"width_ratios": (3, 2)[-1 - compared:]})  # fmt: skip

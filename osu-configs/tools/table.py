@@ -24,7 +24,10 @@ WIDE_FROM = 0.2  # of the median: a spread from run to run that is said
 DISTURBED_FROM = 0.15  # of the cores' time; the kernel's own work for a run stays below
 # Of a file's greatest width: below, others used a core's second thread. If they always did, that is not seen.
 NARROW = 0.9
-FEW = 5  # runs, of which a bootstrap tells no more than the least and the greatest
+# Runs of which a bootstrap's 95 % go from the least to the greatest: of five runs 5.8 % of the resamples have the least as
+# their median, of six 0.9 %. So up to this number none is drawn.
+FEW = 5
+ENOUGH = 3  # runs of a peer: it can be the best, however many more a peer has that was measured on to decide
 INTERVALS = f"below them their intervals (95 %; of up to {FEW} runs from the least to the greatest)"
 RESAMPLED = 2000
 NAMED_MOST = 4  # rows in a line about some of them
@@ -95,8 +98,8 @@ def figures(frame: Frame) -> Frame:
 
 
 def interval(runs: pandas.Series) -> tuple[float, float]:
-    """Where the median of such runs lies, with 95 %, by bootstrap. Of up to five runs it is from least to greatest, which
-    holds the median less often: of two runs in half of the cases."""
+    """Where the median of such runs lies, with 95 %, by bootstrap (percentiles; by numpy, since nothing else here needs
+    scipy). Of up to FEW runs it is from least to greatest, which holds the median less often: of two in half of the cases."""
     if len(runs) <= FEW:
         return float(runs.min()), float(runs.max())
     again = numpy.random.default_rng(0).choice(runs, (RESAMPLED, len(runs)))  # the same each time
@@ -112,9 +115,9 @@ def have_medians_apart(both: Frame, other: str) -> pandas.Series:
 
 def related(values: Frame, group: list[str]) -> Frame:
     """A line for each group, row and size: median, its interval (low, high), and number of runs; speed: beside the
-    best peer, above 1 where the row is faster, of the peers with more than half as many runs as any (one run alone may
-    be lucky); apart: whether that ratio can be told from 1; wide: the runs vary much; reference: of the runs without
-    MPI beside it."""
+    best peer, above 1 where the row is faster, of the peers with ENOUGH runs or more than half as many as any (one run
+    alone may be lucky); few: a peer that has fewer; apart: whether that ratio can be told from 1; wide: the runs vary much;
+    reference: of the runs without MPI beside it."""
     keys = [*group, "unit", "row", "kind", "size"]
     found = values.groupby(keys, sort=False).agg(
         median=("value", "median"), interval=("value", interval), spread=("value", numpy.ptp),
@@ -124,7 +127,9 @@ def related(values: Frame, group: list[str]) -> Frame:
     found["lower"] = ~found.unit.str.contains("/")
     found["order"] = found["median"].where(found.lower, -found["median"])
     peers = found[found.kind == "peer"]
-    peers = peers[2 * peers.runs > peers.groupby([*group, "size"]).runs.transform("max")].sort_values("order")
+    most = peers.groupby([*group, "size"]).runs.transform("max").reindex(found.index)  # of regx's rows: not a number
+    found["few"] = (2 * found.runs <= most) & (found.runs < ENOUGH)
+    peers = found[(found.kind == "peer") & ~found.few].sort_values("order")
     peers = peers.drop_duplicates([*group, "size"])[[*group, "size", "row", "median", "low", "high", "runs"]]
     found = found.merge(peers, on=[*group, "size"], how="left", suffixes=("", "_best"))
     ratio = found["median"] / found.median_best
@@ -227,10 +232,10 @@ def legend(found: Frame) -> list[str]:
     if found.empty:
         return []
     lines = [f"Medians, {INTERVALS}.  x: speed relative to the best peer (*) of the same size and phase, above 1"
-             " is faster; of the peers with more than half as many runs as any."]
+             f" is faster; of the peers with {ENOUGH} runs, or more than half as many as any."]
     if found.reference.notna().any():
-        lines.append("reference: the same movement by two processes without MPI, run beside each row; no"
-                     " bound.  %: what regx's best row reaches of it.")
+        lines.append("reference: two processes without MPI that move the same bytes, run beside each row. This is not an"
+                     " upper bound.  %: what regx's best row reaches of it.")
     ratios = found[(found.kind == "regx") & found.speed.notna()]
     if same := int((~ratios.apart).sum()):
         lines.append(f"~ Not told apart: in {same} of {len(ratios)} ratios the medians of regx and of the"
