@@ -45,19 +45,6 @@ void regx_life_end(void *held)
     }
 }
 
-/* One that is not reaped has ended, too. A process whose first thread has ended has not. */
-static bool has_ended(pid_t pid)
-{
-    struct pollfd file = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
-
-    if (file.fd < 0) { /* too old a kernel, or no descriptor left */
-        return kill(pid, 0) != 0 && errno == ESRCH;
-    }
-    const bool ended = poll(&file, 1, 0) == 1;
-    close(file.fd);
-    return ended;
-}
-
 typedef enum sight { THERE, GONE, NOT_TOLD } sight_t;
 
 static sight_t find_segment(const regx_life_t *life)
@@ -67,8 +54,10 @@ static sight_t find_segment(const regx_life_t *life)
     if (shmctl(life->id, IPC_STAT, &status) == 0) {
         return status.shm_ctime == life->made ? THERE : GONE;
     }
-    /* EACCES: this process has dropped its privileges. */
-    return errno == EACCES ? THERE : errno == EINVAL || errno == EIDRM ? GONE : NOT_TOLD;
+    if (errno == EACCES) { /* this process has dropped its privileges */
+        return THERE;
+    }
+    return errno == EINVAL || errno == EIDRM ? GONE : NOT_TOLD;
 }
 
 bool regx_life_is_over(const regx_life_t *life, const regx_life_t *own)
@@ -81,7 +70,17 @@ bool regx_life_is_over(const regx_life_t *life, const regx_life_t *own)
     if (seen == GONE && own->id >= 0 && find_segment(own) == THERE) {
         return true;
     }
-    return life->pid > 0 && has_ended(life->pid);
+    if (life->pid <= 0) {
+        return false;
+    }
+    /* One that is not reaped has ended, too. A process whose first thread has ended has not. */
+    struct pollfd file = {.fd = (int)syscall(SYS_pidfd_open, life->pid, 0), .events = POLLIN};
+    if (file.fd < 0) { /* too old a kernel, or no descriptor left */
+        return kill(life->pid, 0) != 0 && errno == ESRCH;
+    }
+    const bool ended = poll(&file, 1, 0) == 1;
+    close(file.fd);
+    return ended;
 }
 
 /* ---- the kernel's copies ---- */
@@ -124,42 +123,26 @@ regx_status_t regx_vm_check(regx_vm_peer_t *peer)
 void regx_vm_explain(const regx_vm_peer_t *peer, char *reason, size_t reason_size)
 {
     const int error = atomic_load_explicit(&peer->error, memory_order_relaxed);
-    const bool foreign = error == EPERM && peer->space == REGX_VM_OTHER_USERS;
+    const char *why = "another PID namespace";
 
-    snprintf(reason, reason_size, "process_vm: %s",
-             error == 0       ? "another PID namespace"
-             : foreign        ? "another user namespace"
-             : error == ESRCH ? "the peer's first thread has ended"
-             : error == EPERM ? "not permitted (rights, dumpable, Yama, seccomp)"
-                              : strerror(error));
-}
-
-/* When threads end the kernel takes their memory and closes their files some time before it says that
- * the process has ended. Where it does not tell, there is memory. */
-static bool has_memory(const regx_vm_peer_t *peer)
-{
-    char path[32];
-    const struct dirent *entry;
-    regx_vm_cookie_t seen;
-    bool has = false;
-
-    snprintf(path, sizeof(path), "/proc/%d/task", peer->pid);
-    DIR *threads = opendir(path);
-    if (threads == NULL) {
-        return true;
+    if (error == EPERM && peer->space == REGX_VM_OTHER_USERS) {
+        why = "another user namespace";
+    } else if (error == EPERM) {
+        why = "not permitted (rights, dumpable, Yama, seccomp)";
+    } else if (error == ESRCH) {
+        why = "the peer's first thread has ended";
+    } else if (error != 0) {
+        why = strerror(error);
     }
-    while (!has && (entry = readdir(threads)) != NULL) {
-        const int thread = atoi(entry->d_name);
-
-        has = thread > 0 && (read_cookie(peer, thread, &seen) >= 0 || errno != ESRCH);
-    }
-    closedir(threads);
-    return has;
+    snprintf(reason, reason_size, "process_vm: %s", why);
 }
 
 bool regx_vm_gone(const regx_vm_peer_t *peer)
 {
     regx_vm_cookie_t seen = {{0, 0}};
+    const struct dirent *entry;
+    bool has_memory = false;
+    char path[32];
 
     if (regx_file_is_ours(&peer->file)) {
         return regx_shm_file_is_left(&peer->file);
@@ -170,28 +153,26 @@ bool regx_vm_gone(const regx_vm_peer_t *peer)
     if (peer->life.id >= 0 || peer->space == REGX_VM_OTHER_PROCESSES) {
         return false;
     }
-    return read_cookie(peer, peer->pid, &seen) >= 0 ? !regx_vm_same(&seen, &peer->cookie)
-                                                    : errno == ESRCH && !has_memory(peer);
-}
+    if (read_cookie(peer, peer->pid, &seen) >= 0) {
+        return !regx_vm_same(&seen, &peer->cookie);
+    }
+    if (errno != ESRCH) {
+        return false;
+    }
+    /* When threads end the kernel takes their memory and closes their files some time before it says that
+     * the process has ended. Where it does not tell, there is memory. */
+    snprintf(path, sizeof(path), "/proc/%d/task", peer->pid);
+    DIR *threads = opendir(path);
+    if (threads == NULL) {
+        return false;
+    }
+    while (!has_memory && (entry = readdir(threads)) != NULL) {
+        const int thread = atoi(entry->d_name);
 
-/* Whether the process number is still the peer's: its cookie is read if that was not done for a second.
- * Returns 0, or the error. */
-static int check_identity(regx_vm_peer_t *peer)
-{
-    const int64_t now = regx_now_ns();
-    regx_vm_cookie_t seen = {{0, 0}};
-
-    if (now - atomic_load_explicit(&peer->looked, memory_order_relaxed) < REGX_VM_LOOK_NS) {
-        return 0;
+        has_memory = thread > 0 && (read_cookie(peer, thread, &seen) >= 0 || errno != ESRCH);
     }
-    if (read_cookie(peer, peer->pid, &seen) < 0) {
-        return errno;
-    }
-    if (!regx_vm_same(&seen, &peer->cookie)) {
-        return EFAULT; /* another process has it: what is asked for is not there any more */
-    }
-    atomic_store_explicit(&peer->looked, now, memory_order_relaxed);
-    return 0;
+    closedir(threads);
+    return !has_memory;
 }
 
 /* EFAULT: the memory is not there. Any other error is about the two processes: if the peer has ended,
@@ -204,11 +185,18 @@ static regx_status_t refused(regx_vm_peer_t *peer, int error)
 regx_status_t regx_vm_copy(regx_vm_peer_t *peer, regx_copy_direction_t direction, void *local,
                            uint64_t remote, size_t length, size_t *copied)
 {
-    const int error = check_identity(peer);
+    const int64_t now = regx_now_ns();
+    regx_vm_cookie_t seen = {{0, 0}};
 
     *copied = 0;
-    if (error != 0) {
-        return refused(peer, error);
+    if (now - atomic_load_explicit(&peer->looked, memory_order_relaxed) >= REGX_VM_LOOK_NS) {
+        if (read_cookie(peer, peer->pid, &seen) < 0) {
+            return refused(peer, errno);
+        }
+        if (!regx_vm_same(&seen, &peer->cookie)) {
+            return REGX_FAILED; /* another process has its number: what was asked for is gone */
+        }
+        atomic_store_explicit(&peer->looked, now, memory_order_relaxed);
     }
     const struct iovec here = {local, length};
     const struct iovec there = {(void *)(uintptr_t)remote, length};
