@@ -2,7 +2,7 @@
  *
  * Memory for the user's buffers that this library allocates (MPI_Alloc_mem), so that processes of
  * the node can map it; and a peer's, mapped here. A copy to or from it by another process is then done
- * in user space (neighbour.c), where the kernel would copy otherwise.
+ * in user space (vm.c), where the kernel would copy otherwise.
  *
  * It is allocated in segments, each a memfd. A segment's pages are there from the start, and its
  * size is sealed: a process that maps it cannot meet a page that is not there. A table in the main

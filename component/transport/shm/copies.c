@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Queues the puts and gets that the kernel copies, and schedules their pieces (neighbour.c) among
- * the connections.
+ * Queues the puts and gets that the kernel copies, and schedules their pieces (vm.c) among the
+ * connections.
  *
  * Each connection has a queue. Those that have something queued take turns, one piece each, so that
  * a peer's short get does not wait for another peer's long ones. After each REGX_SHM_TURN bytes a
@@ -30,20 +30,13 @@
 /* How many queued copies are searched for one that is shorter; any number may be queued. */
 #define LOOKS 64u
 
-/* ---- what a copy is ---- */
-
-static size_t length_of(regx_pending_t *op)
-{
-    return regx_move_of(op).length;
-}
+/* ---- queues ---- */
 
 /* Bytes that are not yet copied, as far as this process knows. */
 static size_t left_of(regx_pending_t *op)
 {
-    return length_of(op) - op->moved;
+    return regx_move_of(op).length - op->moved;
 }
-
-/* ---- queues; all with the transport's lock held ---- */
 
 /* One copy more or less, of this process's own. Peers read whether there is any: that is written
  * only when it changes, so that in a stream its line stays in their caches. */
@@ -63,7 +56,7 @@ void regx_shm_queue_copy(regx_shm_conn_t *conn, regx_pending_t *op)
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
     regx_lock(&shm->lock);
-    op->from_end = op->shared == NULL && regx_shm_from_end_locked(conn, length_of(op));
+    op->from_end = op->shared == NULL && regx_shm_from_end_locked(conn, regx_move_of(op).length);
     regx_list_append(&conn->copies, &op->link);
     regx_list_set(&shm->turns, &conn->turn, true);
     count_own_locked(shm, 1);
@@ -81,28 +74,10 @@ typedef enum outcome {
     COPY_ENDED
 } outcome_t;
 
-/* shorter: one that waits behind it, of its connection, is. */
-static outcome_t place_of(regx_pending_t *op, size_t before, bool shorter)
+/* Copies the next piece of a put or get in which the peer has no part. A put's notice follows the last. */
+static outcome_t serve_plain(regx_shm_t *shm, regx_pending_t *op, regx_status_t *status)
 {
-    return shorter && op->moved / REGX_SHM_TURN > before / REGX_SHM_TURN ? COPY_YIELDS : COPY_STAYS;
-}
-
-static regx_status_t post_notice(const regx_put_t *put)
-{
-    regx_shm_conn_t *conn = regx_shm_conn_of(put->pending.conn);
-
-    regx_lock(&conn->lock);
-    const regx_status_t status =
-        regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
-    regx_unlock(&conn->lock);
-    return status;
-}
-
-/* Copies the next piece of a put or get in which the peer has no part. */
-static outcome_t serve_plain(regx_shm_t *shm, regx_pending_t *op, bool shorter,
-                             regx_status_t *status)
-{
-    const size_t before = op->moved, left = left_of(op), length = regx_claim_piece(left);
+    const size_t left = left_of(op), length = regx_claim_piece(left);
 
     *status = left == 0
                   ? REGX_OK
@@ -111,60 +86,39 @@ static outcome_t serve_plain(regx_shm_t *shm, regx_pending_t *op, bool shorter,
         return COPY_ENDED;
     }
     op->moved += length;
-    if (length == left) {
-        *status = op->kind == REGX_PENDING_GET ? REGX_OK : post_notice(regx_put_of(op));
-        if (*status != REGX_AGAIN) {
-            return COPY_ENDED;
-        }
-        if (left == 0) { /* that peer does not read its mailbox, and the others go on */
-            return COPY_STUCK;
-        }
+    if (length < left) {
+        return COPY_STAYS;
     }
-    return place_of(op, before, shorter);
-}
+    if (op->kind == REGX_PENDING_PUT) {
+        const regx_put_t *put = regx_put_of(op);
+        regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
 
-/* A get of which the peer is not asked any more becomes a plain one. */
-static void withdraw(regx_pending_t *op)
-{
-    const bool from_end = op->shared->from_end;
-
-    if (regx_shared_copy_withdraw(op->shared)) {
-        op->shared = NULL;
-        op->from_end = from_end;
+        regx_lock(&conn->lock);
+        *status =
+            regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
+        regx_unlock(&conn->lock);
     }
+    if (*status != REGX_AGAIN) {
+        return COPY_ENDED;
+    }
+    if (left == 0) { /* that peer does not read its mailbox, and the others go on */
+        return COPY_STUCK;
+    }
+    return COPY_STAYS;
 }
 
 /* others: some wait behind it, of its connection or another. */
-static outcome_t serve_shared(regx_pending_t *op, bool others, bool shorter, regx_status_t *status)
+static outcome_t serve_shared(regx_pending_t *op, bool others, regx_status_t *status)
 {
-    const size_t before = op->moved;
     size_t copied;
     const bool more = regx_shared_copy_read(op->shared, &copied);
 
     op->moved += copied;
     if (more) {
-        return others && regx_shared_copy_pass_over(op->shared) ? COPY_YIELDS
-                                                                : place_of(op, before, shorter);
+        return others && regx_shared_copy_pass_over(op->shared) ? COPY_YIELDS : COPY_STAYS;
     }
     *status = regx_shared_copy_end(op->shared);
     return *status == REGX_AGAIN ? COPY_ENDING : COPY_ENDED;
-}
-
-/* Puts the copy in front of the connection where it belongs now. The transport's lock is held. */
-static void put_in_place(regx_shm_t *shm, regx_pending_t *op, outcome_t outcome)
-{
-    regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
-
-    if (outcome != COPY_STAYS) {
-        regx_list_remove(&op->link);
-        if (outcome == COPY_ENDED) {
-            count_own_locked(shm, -1);
-        } else {
-            regx_list_append(outcome == COPY_ENDING ? &shm->ending : &conn->copies, &op->link);
-        }
-    }
-    regx_list_remove(&conn->turn);
-    regx_list_set(&shm->turns, &conn->turn, !regx_list_empty(&conn->copies));
 }
 
 /* Whether one of those that wait behind the copy is shorter than what is left of it. A copy of at
@@ -176,7 +130,7 @@ static bool is_shorter_behind(regx_pending_t *op)
     regx_link_t *next = op->link.next;
     const size_t left = left_of(op);
 
-    if (length_of(op) <= REGX_SHM_TURN) {
+    if (regx_move_of(op).length <= REGX_SHM_TURN) {
         return false;
     }
     for (unsigned i = 0; i < LOOKS && next != line; i++, next = next->next) {
@@ -206,14 +160,28 @@ static bool copy_next_piece(regx_shm_t *shm, size_t *copied)
     const size_t before = op->moved;
     regx_unlock(&shm->lock);
 
-    if (op->shared != NULL) {
-        withdraw(op);
+    const bool from_end = op->shared != NULL && op->shared->from_end;
+    if (op->shared != NULL && regx_shared_copy_withdraw(op->shared)) {
+        op->shared = NULL; /* the peer is not asked any more: it is a plain one now */
+        op->from_end = from_end;
     }
-    const outcome_t outcome = op->shared == NULL ? serve_plain(shm, op, shorter, &status)
-                                                 : serve_shared(op, others, shorter, &status);
+    outcome_t outcome =
+        op->shared == NULL ? serve_plain(shm, op, &status) : serve_shared(op, others, &status);
+    if (outcome == COPY_STAYS && shorter && op->moved / REGX_SHM_TURN > before / REGX_SHM_TURN) {
+        outcome = COPY_YIELDS; /* its turn is over */
+    }
     *copied += op->moved - before;
     regx_lock(&shm->lock);
-    put_in_place(shm, op, outcome);
+    if (outcome != COPY_STAYS) {
+        regx_list_remove(&op->link);
+        if (outcome == COPY_ENDED) {
+            count_own_locked(shm, -1);
+        } else {
+            regx_list_append(outcome == COPY_ENDING ? &shm->ending : &conn->copies, &op->link);
+        }
+    }
+    regx_list_remove(&conn->turn);
+    regx_list_set(&shm->turns, &conn->turn, !regx_list_empty(&conn->copies));
     const bool more = !regx_list_empty(&shm->turns);
     regx_unlock(&shm->lock);
     shm->served_at = more ? regx_now_ns() : 0;
@@ -232,13 +200,13 @@ static void end_own(regx_shm_t *shm, regx_pending_t *op, regx_status_t status)
     regx_pending_end(op, status);
 }
 
-/* Completes gets whose last pieces the peer has ended. Returns how many. */
-static int poll_ending(regx_shm_t *shm)
+int regx_shm_poll_copies(regx_shm_t *shm)
 {
-    regx_link_t waiting;
-    int events = 0;
+    regx_link_t waiting = {&waiting, &waiting};
+    int events = 0, served = 0;
+    size_t copied = 0;
 
-    regx_list_init(&waiting);
+    /* Completes gets whose last pieces the peer has ended. */
     regx_list_move(&waiting, &shm->ending);
     while (!regx_list_empty(&waiting)) {
         regx_pending_t *op = regx_pending_of(waiting.next);
@@ -252,14 +220,6 @@ static int poll_ending(regx_shm_t *shm)
             events++;
         }
     }
-    return events;
-}
-
-int regx_shm_poll_copies(regx_shm_t *shm)
-{
-    int events = regx_list_empty(&shm->ending) ? 0 : poll_ending(shm);
-    int served = 0;
-    size_t copied = 0;
     const bool is_seldom = shm->served_at != 0 && regx_now_ns() - shm->served_at > REGX_SHM_SELDOM;
     const size_t round = is_seldom ? LONG_ROUND : ROUND;
 
@@ -272,14 +232,11 @@ int regx_shm_poll_copies(regx_shm_t *shm)
     return events + served;
 }
 
-/* ---- the end ---- */
-
 void regx_shm_drop_copies(regx_shm_conn_t *conn)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
-    regx_link_t taken;
+    regx_link_t taken = {&taken, &taken};
 
-    regx_list_init(&taken);
     regx_lock(&shm->lock);
     regx_list_move(&taken, &conn->copies);
     regx_list_remove(&conn->turn);

@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A neighbour: another process of the node, its main segment, mapped here, and a piece of its memory,
- * copied.
- *
- * A piece is what is copied at once between this process and a neighbour. The kernel does it by one
- * system call (vm.c). If the neighbour's bytes lie in its own MPI_Alloc_mem memory, that is mapped here
- * and this process copies, which is counted (pieces_owned). Such a copy ends this process
- * by a signal if its own buffer is unmapped; the kernel's only fails. So if the address of this
- * process's buffer was given by a neighbour (a shared copy), the kernel copies.
+ * A neighbour: another process of the node, and its main segment, mapped here.
  */
 #include "transport/shm/shm_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/fault.h"
 
 bool regx_shm_address_is_valid(const regx_shm_address_t *address)
 {
@@ -26,23 +17,23 @@ bool regx_shm_address_is_valid(const regx_shm_address_t *address)
 regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_t *shm, const regx_shm_address_t *address)
 {
     const regx_shm_node_t *here = &shm->address.node, *there = &address->node;
-    regx_shm_neighbour_t neighbour = {.address = *address};
+    regx_shm_neighbour_t neighbour = {.address = *address,
+                                      .vm = {.pid = address->life.pid,
+                                             .life = address->life,
+                                             .own = shm->address.life,
+                                             .file.fd = -1,
+                                             .cookie_address = address->cookie_address,
+                                             .cookie = address->cookie,
+                                             .space = REGX_VM_SAME_SPACE}};
 
-    neighbour.vm.pid = address->life.pid;
-    neighbour.vm.life = address->life;
-    neighbour.vm.own = shm->address.life;
-    neighbour.vm.file.fd = -1;
     if (regx_shm_differ(here->ipc, there->ipc)) {
         neighbour.vm.life.id = -1; /* here that is another segment */
     }
-    neighbour.vm.cookie_address = address->cookie_address;
-    neighbour.vm.cookie = address->cookie;
-    neighbour.vm.space = regx_shm_differ(here->processes, there->processes)
-                             ? REGX_VM_OTHER_PROCESSES
-                         : regx_shm_differ(here->users, there->users) ? REGX_VM_OTHER_USERS
-                                                                      : REGX_VM_SAME_SPACE;
-    if (neighbour.vm.space == REGX_VM_OTHER_PROCESSES) {
+    if (regx_shm_differ(here->processes, there->processes)) {
+        neighbour.vm.space = REGX_VM_OTHER_PROCESSES;
         neighbour.vm.life.pid = 0; /* here that is another process */
+    } else if (regx_shm_differ(here->users, there->users)) {
+        neighbour.vm.space = REGX_VM_OTHER_USERS;
     }
     return neighbour;
 }
@@ -55,14 +46,6 @@ struct regx_shm_view {
     bool own; /* this process's segment, which is there */
     unsigned users;
 };
-
-/* A process that names another's cookie may lie about all else: the segment's name, and so its
- * length, must be the same, too. */
-static bool is_view_of(const regx_shm_view_t *view, const regx_shm_address_t *address)
-{
-    return regx_vm_same(&view->cookie, &address->cookie) &&
-           memcmp(&view->name, &address->main, sizeof(view->name)) == 0;
-}
 
 static void unmap_view(regx_shm_view_t *view)
 {
@@ -113,8 +96,11 @@ regx_status_t regx_shm_neighbour_map(regx_shm_t *shm, regx_shm_neighbour_t *neig
         return REGX_OK;
     }
     regx_lock(&shm->lock);
+    /* A process that names another's cookie may lie about all else: the segment's name, and so its
+     * length, must be the same, too. */
     regx_shm_view_t *view = shm->views;
-    while (view != NULL && !is_view_of(view, address)) {
+    while (view != NULL && (!regx_vm_same(&view->cookie, &address->cookie) ||
+                            memcmp(&view->name, &address->main, sizeof(view->name)) != 0)) {
         view = view->next;
     }
     if (view == NULL) {
@@ -156,86 +142,4 @@ void regx_shm_neighbour_unmap(regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
         unmap_view(view);
         free(view);
     }
-}
-
-static void tally_refusal(const regx_shm_t *shm, const regx_shm_neighbour_t *neighbour)
-{
-    char reason[REGX_REASON_LENGTH];
-
-    regx_vm_explain(&neighbour->vm, reason, sizeof(reason));
-    regx_transport_fall_back(&shm->config, REGX_TRACE_PATH, reason);
-}
-
-bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
-{
-    if (neighbour->vm.state == REGX_VM_UNKNOWN && regx_vm_check(&neighbour->vm) != REGX_OK) {
-        tally_refusal(shm, neighbour);
-    }
-    return neighbour->vm.state == REGX_VM_ALLOWED;
-}
-
-/* ---- a piece ---- */
-
-/* Copies the piece without the kernel, if the neighbour's bytes are mapped here. But if there is no memory
- * where the piece would end, the kernel has to try: a message that the MPI library has read may be longer
- * than its buffer. */
-static bool copy_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
-{
-    char *remote = regx_alloc_mem_map(shm, piece);
-
-    if (remote == NULL) {
-        return false;
-    }
-    if (piece->direction == REGX_COPY_FROM_PEER) {
-        if (piece->may_overrun && !regx_fault_has_end(piece->local + piece->length)) {
-            return false;
-        }
-        regx_copy(piece->local, remote, piece->length);
-    } else {
-        regx_copy(remote, piece->local, piece->length);
-    }
-    regx_count(shm->config.counters, &shm->config.counters->pieces_owned, 1);
-    regx_count(shm->config.counters, &shm->config.counters->bytes_shm, piece->length);
-    return true;
-}
-
-regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece)
-{
-    regx_status_t status = REGX_OK;
-
-    if (copy_mapped(shm, &piece)) {
-        return REGX_OK;
-    }
-    while (piece.length > 0 && status == REGX_OK) {
-        size_t copied;
-
-        status = regx_vm_copy(&piece.neighbour->vm, piece.direction, piece.local, piece.remote,
-                              piece.length, &copied);
-        regx_count(shm->config.counters, &shm->config.counters->bytes_shm, copied);
-        piece.local += copied;
-        piece.remote += copied;
-        piece.length -= copied;
-    }
-    if (status == REGX_DENIED) {
-        tally_refusal(shm, piece.neighbour);
-    }
-    return status;
-}
-
-regx_status_t regx_shm_copy_part(regx_shm_t *shm, regx_pending_t *op, size_t at, size_t length)
-{
-    regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
-    const regx_move_t move = regx_move_of(op);
-    const regx_shm_key_t key = regx_shm_key_unpack(move.key);
-
-    return regx_shm_piece_copy(
-        shm,
-        (regx_shm_piece_t){
-            .neighbour = &conn->peer,
-            .alloc_mem = key.by_kernel ? NULL : &conn->alloc_mem,
-            .direction = op->kind == REGX_PENDING_GET ? REGX_COPY_FROM_PEER : REGX_COPY_TO_PEER,
-            .local = move.local + at,
-            .remote = key.address + move.offset + at,
-            .length = length,
-            .may_overrun = op->kind == REGX_PENDING_GET && regx_get_of(op)->may_overrun});
 }

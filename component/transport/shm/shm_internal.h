@@ -22,20 +22,20 @@
  * Closing waits until each neighbour has read what was sent to it, has closed, or is dead.
  *
  * Files: shm.c opens and closes, shm_conn.c connects and disconnects, mailbox_pool.c has the memory
- * of mailboxes, shm_post.c sends, shm_poll.c receives and completes, neighbour.c maps what others have
- * and copies a piece of it. segment.c has memory that others map, file.c its files and pages (segment.h
+ * of mailboxes, shm_post.c sends, shm_poll.c receives and completes, neighbour.c maps others' main
+ * segments. segment.c has memory that others map, file.c its files and pages (segment.h
  * declares both), and vm.c the kernel's copies, and whether a process lives.
  * Who copies what; each file says how, and when that is best:
  *
  *   a frame             the sender into the mailbox, the receiver out of it      mailbox.c
  *   a zero-copy frame   the sender into its pool, the receiver out of that       shm_post.c, shm_poll.c
  *   a put to the pool   the sender into the peer's pool                          shm_post.c
- *   a put or get        the requester, piece by piece (queued in copies.c): by   neighbour.c
- *                       the kernel (vm.c), or itself where the peer's bytes are
- *                       of MPI_Alloc_mem (alloc_mem_segment.c maps them)
+ *   a put or get        the requester, piece by piece (queued in copies.c): by   vm.c
+ *                       the kernel, or itself where the peer's bytes are of
+ *                       MPI_Alloc_mem (alloc_mem_segment.c maps them)
  *   an assisted get     the requester the first half, both the second            shared_copy.c
  *   a staged get        the owner into a staging buffer, the requester out of    cico.c
- *   a window's copy     the origin, at once, as a piece                          neighbour.c
+ *   a window's copy     the origin, at once, as a piece                          vm.c
  *
  * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists, the
  * views and the mailboxes' memory. Where both are needed the connection's is taken first. `inbound`,
@@ -485,12 +485,15 @@ bool regx_shm_address_is_valid(const regx_shm_address_t *address);
 /* Who published that address; not mapped. */
 regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_t *shm, const regx_shm_address_t *address);
 /* Maps it, unless it is mapped. REGX_DENIED: what is there is another process's; REGX_UNREACHABLE:
- * it cannot be mapped. These and regx_shm_may_copy: under the lock of the connection that the
- * neighbour belongs to, without the transport's; one that posts here belongs to progress. */
+ * it cannot be mapped. These two: under the lock of the connection that the neighbour belongs to,
+ * without the transport's; one that posts here belongs to progress. */
 regx_status_t regx_shm_neighbour_map(regx_shm_t *shm, regx_shm_neighbour_t *neighbour);
 void regx_shm_neighbour_unmap(regx_shm_t *shm, regx_shm_neighbour_t *neighbour);
+
+/* ---- vm.c ---- */
+
 /* Whether the kernel lets this process copy from and to the neighbour. It is asked once, and why it
- * does not is tallied then. */
+ * does not is tallied then. Locks as of regx_shm_neighbour_map. */
 bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour);
 /* Copies the whole piece, though the kernel may stop early. On an error, as of regx_vm_copy, some
  * of it may be copied. Only in progress, unless alloc_mem is NULL. */

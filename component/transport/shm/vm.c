@@ -13,7 +13,8 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#include "transport/shm/segment.h"
+#include "base/fault.h"
+#include "transport/shm/shm_internal.h"
 
 /* ---- whether a process lives ---- */
 
@@ -120,23 +121,6 @@ regx_status_t regx_vm_check(regx_vm_peer_t *peer)
     return REGX_OK;
 }
 
-void regx_vm_explain(const regx_vm_peer_t *peer, char *reason, size_t reason_size)
-{
-    const int error = atomic_load_explicit(&peer->error, memory_order_relaxed);
-    const char *why = "another PID namespace";
-
-    if (error == EPERM && peer->space == REGX_VM_OTHER_USERS) {
-        why = "another user namespace";
-    } else if (error == EPERM) {
-        why = "not permitted (rights, dumpable, Yama, seccomp)";
-    } else if (error == ESRCH) {
-        why = "the peer's first thread has ended";
-    } else if (error != 0) {
-        why = strerror(error);
-    }
-    snprintf(reason, reason_size, "process_vm: %s", why);
-}
-
 bool regx_vm_gone(const regx_vm_peer_t *peer)
 {
     regx_vm_cookie_t seen = {{0, 0}};
@@ -209,4 +193,92 @@ regx_status_t regx_vm_copy(regx_vm_peer_t *peer, regx_copy_direction_t direction
         return REGX_OK;
     }
     return n < 0 ? refused(peer, errno) : REGX_FAILED;
+}
+
+/* ---- a piece ----
+ * What is copied at once between this process and a neighbour. The kernel does it by one system call.
+ * If the neighbour's bytes lie in its own MPI_Alloc_mem memory, that is mapped here and this process
+ * copies, which is counted (pieces_owned). Such a copy ends this process by a signal if its own buffer
+ * is unmapped; the kernel's only fails. So if the address of this process's buffer was given by a
+ * neighbour (a shared copy), the kernel copies. */
+
+/* Why the kernel does not copy, as a phrase for the report. */
+static void tally_refusal(const regx_shm_t *shm, const regx_vm_peer_t *peer)
+{
+    const int error = atomic_load_explicit(&peer->error, memory_order_relaxed);
+    const char *why = "another PID namespace";
+    char reason[REGX_REASON_LENGTH];
+
+    if (error == EPERM && peer->space == REGX_VM_OTHER_USERS) {
+        why = "another user namespace";
+    } else if (error == EPERM) {
+        why = "not permitted (rights, dumpable, Yama, seccomp)";
+    } else if (error == ESRCH) {
+        why = "the peer's first thread has ended";
+    } else if (error != 0) {
+        why = strerror(error);
+    }
+    snprintf(reason, sizeof(reason), "process_vm: %s", why);
+    regx_transport_fall_back(&shm->config, REGX_TRACE_PATH, reason);
+}
+
+bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
+{
+    if (neighbour->vm.state == REGX_VM_UNKNOWN && regx_vm_check(&neighbour->vm) != REGX_OK) {
+        tally_refusal(shm, &neighbour->vm);
+    }
+    return neighbour->vm.state == REGX_VM_ALLOWED;
+}
+
+regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece)
+{
+    regx_counters_t *counters = shm->config.counters;
+    const bool reads = piece.direction == REGX_COPY_FROM_PEER;
+    char *mapped = regx_alloc_mem_map(shm, &piece);
+    regx_status_t status = REGX_OK;
+
+    /* If there is no memory where the piece would end, the kernel has to try: a message that the MPI
+     * library has read may be longer than its buffer. */
+    if (mapped != NULL &&
+        (!reads || !piece.may_overrun || regx_fault_has_end(piece.local + piece.length))) {
+        if (reads) {
+            regx_copy(piece.local, mapped, piece.length);
+        } else {
+            regx_copy(mapped, piece.local, piece.length);
+        }
+        regx_count(counters, &counters->pieces_owned, 1);
+        regx_count(counters, &counters->bytes_shm, piece.length);
+        return REGX_OK;
+    }
+    while (piece.length > 0 && status == REGX_OK) {
+        size_t copied;
+
+        status = regx_vm_copy(&piece.neighbour->vm, piece.direction, piece.local, piece.remote,
+                              piece.length, &copied);
+        regx_count(counters, &counters->bytes_shm, copied);
+        piece.local += copied;
+        piece.remote += copied;
+        piece.length -= copied;
+    }
+    if (status == REGX_DENIED) {
+        tally_refusal(shm, &piece.neighbour->vm);
+    }
+    return status;
+}
+
+regx_status_t regx_shm_copy_part(regx_shm_t *shm, regx_pending_t *op, size_t at, size_t length)
+{
+    regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
+    const regx_move_t move = regx_move_of(op);
+    const regx_shm_key_t key = regx_shm_key_unpack(move.key);
+    const bool reads = op->kind == REGX_PENDING_GET;
+
+    return regx_shm_piece_copy(
+        shm, (regx_shm_piece_t){.neighbour = &conn->peer,
+                                .alloc_mem = key.by_kernel ? NULL : &conn->alloc_mem,
+                                .direction = reads ? REGX_COPY_FROM_PEER : REGX_COPY_TO_PEER,
+                                .local = move.local + at,
+                                .remote = key.address + move.offset + at,
+                                .length = length,
+                                .may_overrun = reads && regx_get_of(op)->may_overrun});
 }

@@ -64,8 +64,6 @@ typedef struct regx_vm_peer {
 /* Asks the kernel, and notes the answer in the peer. Called while that is UNKNOWN. REGX_OK or
  * REGX_DENIED. */
 regx_status_t regx_vm_check(regx_vm_peer_t *peer);
-/* Why it is DENIED, as a phrase for the report. */
-void regx_vm_explain(const regx_vm_peer_t *peer, char *reason, size_t reason_size);
 
 /* Between two looks at the cookie of a peer that is copied from or to. */
 #define REGX_VM_LOOK_NS INT64_C(1000000000)
