@@ -13,12 +13,6 @@ static uint64_t pack(uint32_t high, uint32_t low)
     return (uint64_t)high << 32 | low;
 }
 
-static regx_claim_piece_t bytes_of(uint32_t begin, uint32_t end, uint64_t length)
-{
-    return (regx_claim_piece_t){(uint64_t)begin * REGX_CLAIM_PAGE,
-                                regx_min((uint64_t)end * REGX_CLAIM_PAGE, length)};
-}
-
 void regx_claim_open(regx_claim_cell_t *cell, uint32_t number)
 {
     atomic_store_explicit(&cell->failed, false, memory_order_relaxed);
@@ -46,21 +40,13 @@ regx_status_t regx_claim_take(regx_claim_cell_t *cell, uint32_t number, uint64_t
 
         if (atomic_compare_exchange_weak_explicit(&cell->claimed, &seen, pack(number, end),
                                                   memory_order_acq_rel, memory_order_acquire)) {
-            *piece = number % 2 != 0 ? bytes_of(units - end, units - at, length)
-                                     : bytes_of(at, end, length);
+            const uint64_t first = number % 2 != 0 ? units - end : at; /* odd: from the end on */
+
+            piece->begin = first * REGX_CLAIM_PAGE;
+            piece->end = regx_min((first + end - at) * REGX_CLAIM_PAGE, length);
             return REGX_OK;
         }
     }
-}
-
-/* Takes the whole range if nothing of it is claimed. Returns whether it did. */
-static bool take_whole(regx_claim_cell_t *cell, uint32_t number, uint64_t length)
-{
-    uint64_t untouched = pack(number, 0);
-
-    return atomic_compare_exchange_strong_explicit(&cell->claimed, &untouched,
-                                                   pack(number, regx_claim_units(length)),
-                                                   memory_order_acq_rel, memory_order_relaxed);
 }
 
 uint32_t regx_claim_close(regx_claim_cell_t *cell, uint32_t number, uint64_t length)
@@ -109,27 +95,6 @@ static regx_claim_cell_t *cell_of(const regx_shared_copy_t *copy)
     return &regx_shm_main(shm_of(copy))->cells[copy->cell];
 }
 
-/* The next number of a cell's use. It is odd if the copy goes from the end on. */
-static uint32_t next_number(uint32_t last, bool from_end)
-{
-    return last + 1 + ((last + 1) % 2 != from_end);
-}
-
-/* Takes a free cell, and numbers its use by the order in which the get is copied. */
-static regx_shared_copy_t *take_cell(regx_shm_conn_t *conn, size_t length)
-{
-    regx_shm_t *shm = regx_shm_of(conn->super.transport);
-
-    regx_lock(&shm->lock);
-    regx_shared_copy_t *copy = shm->shared_copies.free;
-    if (copy != NULL) {
-        shm->shared_copies.free = copy->next_free;
-        copy->number = next_number(copy->number, regx_shm_from_end_locked(conn, length));
-    }
-    regx_unlock(&shm->lock);
-    return copy;
-}
-
 static void give_cell(regx_shm_t *shm, regx_shared_copy_t *copy)
 {
     regx_lock(&shm->lock);
@@ -138,44 +103,46 @@ static void give_cell(regx_shm_t *shm, regx_shared_copy_t *copy)
     regx_unlock(&shm->lock);
 }
 
-/* Bytes before the half that is divided, which begins with a page of the destination. */
-static uint64_t first_half(const regx_get_t *get)
-{
-    const uintptr_t local = (uintptr_t)get->local;
-
-    return regx_align_up(local + get->length / 2, REGX_CLAIM_PAGE) - local;
-}
-
 static bool peer_is_busy(const regx_shm_conn_t *conn)
 {
     return atomic_load_explicit(&conn->peer.main->busy, memory_order_relaxed) != 0;
 }
 
-/* Whether the peer is worth asking, and can write to this process. A get of one's own process would be
- * copied by the same one. */
-static bool may_ask(const regx_shm_conn_t *conn, const regx_get_t *get)
-{
-    return get->length >= REGX_SHARED_COPY_MIN && get->length <= REGX_CLAIM_MAX &&
-           conn->super.peer != regx_shm_of(conn->super.transport)->config.self &&
-           !conn->super.transport->forked && !peer_is_busy(conn);
-}
-
 regx_shared_copy_t *regx_shared_copy_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
 {
-    regx_shared_copy_t *copy = may_ask(conn, get) ? take_cell(conn, get->length) : NULL;
+    regx_shm_t *shm = regx_shm_of(conn->super.transport);
+    const uintptr_t local = (uintptr_t)get->local;
+    bool from_end = false;
 
+    /* Whether the peer is worth asking, and can write to this process. A get of one's own process would
+     * be copied by the same one. */
+    if (get->length < REGX_SHARED_COPY_MIN || get->length > REGX_CLAIM_MAX ||
+        conn->super.peer == shm->config.self || shm->super.forked || peer_is_busy(conn)) {
+        return NULL;
+    }
+    regx_lock(&shm->lock);
+    regx_shared_copy_t *copy = shm->shared_copies.free;
+    if (copy != NULL) {
+        shm->shared_copies.free = copy->next_free;
+        from_end = regx_shm_from_end_locked(conn, get->length);
+    }
+    regx_unlock(&shm->lock);
     if (copy == NULL) {
         return NULL;
     }
+    /* The next number of the cell's use is odd if the copy goes from the end on. The half that is
+     * divided begins with a page of the destination. */
+    const uint32_t next = copy->number + 1;
     *copy = (regx_shared_copy_t){.get = get,
                                  .conn = conn,
-                                 .half = first_half(get),
+                                 .half = regx_align_up(local + get->length / 2, REGX_CLAIM_PAGE) -
+                                         local,
                                  .cell = copy->cell,
-                                 .number = copy->number,
-                                 .from_end = copy->number % 2 != 0};
+                                 .number = next + (next % 2 != from_end),
+                                 .from_end = from_end};
     const regx_shared_copy_frame_t frame = {.cell = copy->cell,
                                             .number = copy->number,
-                                            .local = (uintptr_t)get->local + copy->half,
+                                            .local = local + copy->half,
                                             .remote = regx_shm_key_unpack(&get->key).address +
                                                       get->offset + copy->half,
                                             .length = get->length - copy->half};
@@ -183,7 +150,7 @@ regx_shared_copy_t *regx_shared_copy_ask_locked(regx_shm_conn_t *conn, regx_get_
     regx_claim_open(cell_of(copy), copy->number);
     if (regx_mailbox_post_line(&conn->out, REGX_FRAME_SHARED_COPY, 0, &frame, sizeof(frame)) !=
         REGX_OK) {
-        give_cell(shm_of(copy), copy);
+        give_cell(shm, copy);
         return NULL;
     }
     return copy;
@@ -194,53 +161,16 @@ static uint64_t rest_of(const regx_shared_copy_t *copy)
     return copy->get->length - copy->half;
 }
 
-/* Reads [begin, end) of the get. */
-static regx_status_t read_range(const regx_shared_copy_t *copy, uint64_t begin, uint64_t end)
-{
-    return regx_shm_copy_part(shm_of(copy), &copy->get->pending, begin, end - begin);
-}
-
-/* Nothing more is claimed. */
-static void close_claims(regx_shared_copy_t *copy)
-{
-    const uint32_t claimed = regx_claim_close(cell_of(copy), copy->number, rest_of(copy));
-
-    copy->closed = true;
-    if (claimed < copy->mine || claimed > regx_claim_units(rest_of(copy))) {
-        regx_count_malformed(shm_of(copy)->config.counters);
-        copy->status = REGX_FAILED;
-        return;
-    }
-    copy->theirs = claimed - copy->mine;
-}
-
-/* Takes the next piece, of the first half or of what is not claimed of the second. REGX_AGAIN:
- * there is none. */
-static regx_status_t next_piece(regx_shared_copy_t *copy, regx_claim_piece_t *piece)
-{
-    const uint64_t left = copy->half - copy->read;
-
-    if (left > 0) {
-        const uint64_t length = regx_claim_piece(left);
-
-        piece->begin = copy->from_end ? left - length : copy->read;
-        piece->end = piece->begin + length;
-        copy->read += length;
-        return REGX_OK;
-    }
-    const regx_status_t status = regx_claim_take(cell_of(copy), copy->number, rest_of(copy), piece);
-    if (status == REGX_OK) {
-        copy->mine += regx_claim_units(piece->end - piece->begin);
-        piece->begin += copy->half;
-        piece->end += copy->half;
-    }
-    return status;
-}
-
 bool regx_shared_copy_withdraw(regx_shared_copy_t *copy)
 {
+    uint64_t untouched = pack(copy->number, 0);
+
+    /* Takes the whole range, if nothing of it is claimed. */
     if (copy->read > 0 || !peer_is_busy(copy->conn) ||
-        !take_whole(cell_of(copy), copy->number, rest_of(copy))) {
+        !atomic_compare_exchange_strong_explicit(
+            &cell_of(copy)->claimed, &untouched,
+            pack(copy->number, regx_claim_units(rest_of(copy))), memory_order_acq_rel,
+            memory_order_relaxed)) {
         return false;
     }
     copy->conn->assisted = false;
@@ -251,18 +181,33 @@ bool regx_shared_copy_withdraw(regx_shared_copy_t *copy)
 bool regx_shared_copy_read(regx_shared_copy_t *copy, size_t *copied)
 {
     regx_shm_t *shm = shm_of(copy);
+    const uint64_t left = copy->half - copy->read;
     regx_claim_piece_t piece;
-    const regx_status_t status = next_piece(copy, &piece);
 
     *copied = 0;
-    if (status == REGX_INVALID) {
-        regx_count_malformed(shm->config.counters);
-        copy->status = REGX_FAILED;
+    if (left > 0) {
+        const uint64_t length = regx_claim_piece(left);
+
+        piece.begin = copy->from_end ? left - length : copy->read;
+        piece.end = piece.begin + length;
+        copy->read += length;
+    } else { /* what is not claimed of the second half */
+        const regx_status_t status =
+            regx_claim_take(cell_of(copy), copy->number, rest_of(copy), &piece);
+
+        if (status == REGX_INVALID) {
+            regx_count_malformed(shm->config.counters);
+            copy->status = REGX_FAILED;
+        }
+        if (status != REGX_OK) {
+            return false;
+        }
+        copy->mine += regx_claim_units(piece.end - piece.begin);
+        piece.begin += copy->half;
+        piece.end += copy->half;
     }
-    if (status != REGX_OK) {
-        return false;
-    }
-    copy->status = read_range(copy, piece.begin, piece.end);
+    copy->status =
+        regx_shm_copy_part(shm, &copy->get->pending, piece.begin, piece.end - piece.begin);
     if (copy->status != REGX_OK) {
         return false;
     }
@@ -281,39 +226,40 @@ bool regx_shared_copy_pass_over(regx_shared_copy_t *copy)
     return true;
 }
 
-/* Whether no piece of the peer's is under way. */
-static bool peer_has_ended(regx_shared_copy_t *copy)
-{
-    const uint32_t ended = atomic_load_explicit(&cell_of(copy)->ended, memory_order_acquire);
-
-    if (ended > copy->theirs) {
-        regx_count_malformed(shm_of(copy)->config.counters);
-        copy->status = REGX_FAILED;
-    }
-    if (ended < copy->theirs && ++copy->looks % LOOKS == 0 && regx_vm_gone(&copy->conn->peer.vm)) {
-        copy->status = REGX_FAILED;
-        return true;
-    }
-    return ended >= copy->theirs;
-}
-
 regx_status_t regx_shared_copy_end(regx_shared_copy_t *copy)
 {
+    regx_shm_t *shm = shm_of(copy);
+    regx_claim_cell_t *cell = cell_of(copy);
+
     if (!copy->closed) {
-        close_claims(copy);
+        const uint32_t claimed = regx_claim_close(cell, copy->number, rest_of(copy));
+
+        copy->closed = true;
+        if (claimed < copy->mine || claimed > regx_claim_units(rest_of(copy))) {
+            regx_count_malformed(shm->config.counters);
+            copy->status = REGX_FAILED;
+        } else {
+            copy->theirs = claimed - copy->mine;
+        }
     }
-    if (!peer_has_ended(copy)) {
-        return REGX_AGAIN;
+    const uint32_t ended = atomic_load_explicit(&cell->ended, memory_order_acquire);
+    if (ended > copy->theirs) {
+        regx_count_malformed(shm->config.counters);
+        copy->status = REGX_FAILED;
+    } else if (ended < copy->theirs) { /* a piece of the peer's is under way, if it lives */
+        if (++copy->looks % LOOKS != 0 || !regx_vm_gone(&copy->conn->peer.vm)) {
+            return REGX_AGAIN;
+        }
+        copy->status = REGX_FAILED;
     }
     /* Whether it was the memory, or the peer is refused to copy, this process finds out itself. */
-    if (copy->status == REGX_OK &&
-        atomic_load_explicit(&cell_of(copy)->failed, memory_order_relaxed)) {
-        copy->status = read_range(copy, copy->half, copy->get->length);
+    if (copy->status == REGX_OK && atomic_load_explicit(&cell->failed, memory_order_relaxed)) {
+        copy->status = regx_shm_copy_part(shm, &copy->get->pending, copy->half, rest_of(copy));
     }
     copy->conn->assisted = copy->theirs > 0;
     const regx_status_t status = copy->status;
 
-    give_cell(shm_of(copy), copy);
+    give_cell(shm, copy);
     return status;
 }
 
@@ -408,9 +354,7 @@ bool regx_shared_copy_write(regx_shm_t *shm)
     regx_claim_end(cell_at(request), &claim, status == REGX_OK);
     if (status == REGX_OK) {
         regx_count(shm->config.counters, &shm->config.counters->chunks_sender, 1);
-        return true;
-    }
-    if (status == REGX_DENIED) {
+    } else if (status == REGX_DENIED) {
         regx_shared_copy_forget(shm, inbound);
     } else {
         remove_request(shm, 0);
