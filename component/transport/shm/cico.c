@@ -119,19 +119,6 @@ static regx_cico_cell_t *cell_of(const regx_shm_t *shm, const regx_cico_offer_t 
     return &regx_shm_main(shm)->cico.cells[offer - shm->cico.offers];
 }
 
-/* NULL: there is none. */
-static regx_cico_offer_t *find_free_locked(regx_cico_t *cico)
-{
-    for (unsigned i = 0; i < REGX_CICO_OFFERS; i++) {
-        regx_cico_offer_t *offer = &cico->offers[cico->next_offer++ % REGX_CICO_OFFERS];
-
-        if (offer->state == REGX_CICO_FREE) {
-            return offer;
-        }
-    }
-    return NULL;
-}
-
 static void unqueue_locked(regx_shm_t *shm, regx_cico_offer_t *offer)
 {
     regx_list_remove(&offer->queued);
@@ -155,7 +142,12 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
     const bool past = regx_mailbox_is_far(&conn->out);
     regx_unlock(&conn->lock);
     regx_lock(&shm->lock);
-    regx_cico_offer_t *offer = find_free_locked(&shm->cico);
+    regx_cico_offer_t *offer = NULL;
+    for (unsigned i = 0; i < REGX_CICO_OFFERS && offer == NULL; i++) {
+        regx_cico_offer_t *next = &shm->cico.offers[shm->cico.next_offer++ % REGX_CICO_OFFERS];
+
+        offer = next->state == REGX_CICO_FREE ? next : NULL;
+    }
     if (offer != NULL) {
         const bool ahead = (standing & ~shm->cico.sizes_not_taken & size_bit(length)) != 0;
 
@@ -240,31 +232,6 @@ void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key)
     regx_unlock(&shm->lock);
 }
 
-/* Messages that stream go through more buffers. The new one is the next, so that soon the pages of all are
- * there. (Where few are under way new pages would cost more than they gain, and `auto` would judge by that.)
- */
-static void count_message_locked(regx_cico_t *cico)
-{
-    if (cico->queue_length > REGX_CICO_FIRST && cico->buffers < cico->buffers_max &&
-        ++cico->messages == REGX_CICO_GROWTH) {
-        cico->messages = 0;
-        cico->next_buffer = cico->buffers++;
-    }
-}
-
-/* How many buffers a message would have. While the process has few it is one, so that few pages are
- * touched. */
-static unsigned row_for(const regx_cico_t *cico, size_t length)
-{
-    unsigned count = 1;
-
-    while (cico->buffers == REGX_CICO_BUFFERS && count < REGX_CICO_ROW &&
-           length > count * REGX_CICO_SIZE) {
-        count *= 2;
-    }
-    return count;
-}
-
 /* The next so many in a row that are free; `count` is 0: there are none. */
 static regx_cico_row_t find_row_locked(regx_cico_t *cico, unsigned count)
 {
@@ -288,9 +255,15 @@ static bool take_buffers_locked(regx_shm_t *shm, regx_cico_offer_t *offer)
 {
     regx_cico_t *cico = &shm->cico;
     const bool asked = offer->state == REGX_CICO_ASKED;
-    const unsigned kept = asked ? 0 : 1, most = row_for(cico, offer->length);
-    const unsigned least = asked ? 1 : most;
+    const unsigned kept = asked ? 0 : 1;
+    /* How many it would have: one while the process has few, so that few pages are touched. */
+    unsigned most = 1;
 
+    while (cico->buffers == REGX_CICO_BUFFERS && most < REGX_CICO_ROW &&
+           offer->length > most * REGX_CICO_SIZE) {
+        most *= 2;
+    }
+    const unsigned least = asked ? 1 : most;
     for (unsigned count = most; offer->row.count == 0 && count >= least; count /= 2) {
         const bool goes_round = offer->length > count * REGX_CICO_SIZE;
 
@@ -304,7 +277,14 @@ static bool take_buffers_locked(regx_shm_t *shm, regx_cico_offer_t *offer)
             cico->occupied += count;
             cico->going_round += goes_round;
             atomic_store_explicit(&cell_of(shm, offer)->row, offer->row, memory_order_relaxed);
-            count_message_locked(cico);
+            /* Messages that stream go through more buffers. The new one is the next, so that soon the
+             * pages of all are there. (Where few are under way new pages would cost more than they gain,
+             * and `auto` would judge by that.) */
+            if (cico->queue_length > REGX_CICO_FIRST && cico->buffers < cico->buffers_max &&
+                ++cico->messages == REGX_CICO_GROWTH) {
+                cico->messages = 0;
+                cico->next_buffer = cico->buffers++;
+            }
         }
     }
     return offer->row.count > 0;
@@ -475,19 +455,14 @@ regx_status_t regx_cico_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
     return REGX_PENDING;
 }
 
-/* How many buffers the sender has; not more than there are, whatever its address says. */
-static uint32_t buffers_of(const regx_shm_conn_t *conn)
-{
-    const size_t bytes = conn->peer.address.pool_offset - regx_cico_offset();
-
-    return (uint32_t)regx_min(bytes / REGX_CICO_SIZE, REGX_CICO_BUFFERS);
-}
-
-/* The message's buffers, as the sender has written them; `count` is 0: the sender has no such ones. */
+/* The message's buffers, as the sender has written them; `count` is 0: the sender has no such ones. It
+ * has not more than there are, whatever its address says. */
 static regx_cico_row_t row_of(const regx_get_t *get)
 {
     const regx_cico_row_t row = atomic_load_explicit(&peers_cell(get)->row, memory_order_relaxed);
-    const uint32_t buffers = buffers_of(regx_shm_conn_of(get->pending.conn));
+    const size_t bytes =
+        regx_shm_conn_of(get->pending.conn)->peer.address.pool_offset - regx_cico_offset();
+    const uint32_t buffers = (uint32_t)regx_min(bytes / REGX_CICO_SIZE, REGX_CICO_BUFFERS);
 
     return row.first < buffers && row.count <= buffers - row.first ? row : (regx_cico_row_t){0};
 }
@@ -514,44 +489,6 @@ bool regx_cico_claim_for_kernel(const regx_get_t *get)
                                                    memory_order_acq_rel, memory_order_relaxed) ||
            seen != pack(number, REGX_CICO_SENDER) ||
            regx_vm_gone(&regx_shm_conn_of(get->pending.conn)->peer.vm);
-}
-
-static bool has_ready_bytes(const regx_get_t *get)
-{
-    return ready_of(get) > get->pending.moved;
-}
-
-/* The first get of which something is ready. NULL: there is none. */
-static regx_get_t *find_ready_locked(regx_shm_t *shm)
-{
-    regx_link_t *gets = &shm->cico.gets;
-
-    for (regx_link_t *link = gets->next; link != gets; link = link->next) {
-        regx_get_t *get = regx_get_of(regx_pending_of(link));
-
-        if (has_ready_bytes(get)) {
-            return get;
-        }
-    }
-    return NULL;
-}
-
-/* Claims for the kernel the first get of that connection, but `kept`, of which nothing is ready. NULL:
- * there is none, or the sender copies each of them right now. */
-static regx_get_t *claim_late_locked(regx_shm_t *shm, const regx_conn_t *conn,
-                                     const regx_get_t *kept)
-{
-    regx_link_t *gets = &shm->cico.gets;
-
-    for (regx_link_t *link = gets->next; link != gets; link = link->next) {
-        regx_get_t *get = regx_get_of(regx_pending_of(link));
-
-        if (get->pending.conn == conn && get != kept && !has_ready_bytes(get) &&
-            regx_cico_claim_for_kernel(get)) {
-            return get;
-        }
-    }
-    return NULL;
 }
 
 /* Copies out what is ready in one buffer. false: nothing, as the message is longer than the memory there:
@@ -631,46 +568,52 @@ static bool is_late(regx_cico_t *cico, const regx_get_t *oldest, const regx_get_
 }
 
 /* Gives up the gets of the oldest one's connection to which nothing has come; not `ready`, whatever its
- * sender says by now. If the oldest is not given up, since its sender copies right now, it goes to the end
- * of the list, so that the others are looked at first. */
+ * sender says by now. Those that their senders copy right now stay. If the oldest is one of these it goes
+ * to the end of the list, so that the others are looked at first. */
 static void give_up_all(regx_shm_t *shm, regx_get_t *oldest, const regx_get_t *ready)
 {
     const regx_conn_t *conn = oldest->pending.conn;
-    regx_get_t *get;
+    regx_link_t *gets = &shm->cico.gets;
+    regx_get_t *late;
 
     do {
+        late = NULL;
         regx_lock(&shm->lock);
-        get = claim_late_locked(shm, conn, ready);
-        regx_unlock(&shm->lock);
-        if (get != NULL) {
-            give_up(shm, get);
+        for (regx_link_t *link = gets->next; link != gets && late == NULL; link = link->next) {
+            regx_get_t *get = regx_get_of(regx_pending_of(link));
+
+            if (get->pending.conn == conn && get != ready && ready_of(get) <= get->pending.moved &&
+                regx_cico_claim_for_kernel(get)) {
+                late = get;
+            }
         }
-    } while (get != NULL);
+        regx_unlock(&shm->lock);
+        if (late != NULL) {
+            give_up(shm, late);
+        }
+    } while (late != NULL);
     regx_lock(&shm->lock);
-    if (shm->cico.gets.next == &oldest->pending.link) {
-        regx_list_shift(&shm->cico.gets, &oldest->pending.link);
+    if (gets->next == &oldest->pending.link) {
+        regx_list_shift(gets, &oldest->pending.link);
     }
     regx_unlock(&shm->lock);
-}
-
-/* Whether so much time has gone by since the last part of a message was taken. */
-static bool looks_seldom(regx_cico_t *cico)
-{
-    const int64_t before = cico->part_at;
-
-    cico->part_at = regx_now_ns();
-    return before != 0 && cico->part_at - before > REGX_SHM_SELDOM;
 }
 
 /* Copies out what is ready of one get. Returns whether there was anything. */
 static bool copy_out_next(regx_shm_t *shm)
 {
     regx_cico_t *cico = &shm->cico;
+    regx_link_t *const gets = &cico->gets;
+    regx_get_t *oldest = NULL; /* of all */
+    regx_get_t *get = NULL;    /* of which something is ready */
 
     regx_lock(&shm->lock);
-    regx_get_t *oldest =
-        regx_list_empty(&cico->gets) ? NULL : regx_get_of(regx_pending_of(cico->gets.next));
-    regx_get_t *get = find_ready_locked(shm);
+    for (regx_link_t *link = gets->next; link != gets && get == NULL; link = link->next) {
+        regx_get_t *next = regx_get_of(regx_pending_of(link));
+
+        oldest = oldest == NULL ? next : oldest;
+        get = ready_of(next) > next->pending.moved ? next : NULL;
+    }
     regx_unlock(&shm->lock);
     if (is_late(cico, oldest, get)) {
         give_up_all(shm, oldest, get);
@@ -682,11 +625,17 @@ static bool copy_out_next(regx_shm_t *shm)
     if (!copy_out(shm, get)) {
         remove_get(shm, get);
         get->done(get, REGX_FAILED);
-    } else if (get->pending.moved == get->length) {
+        return true;
+    }
+    if (get->pending.moved == get->length) {
         remove_get(shm, get);
         regx_count(shm->config.counters, &shm->config.counters->stages_taken, 1);
         get->done(get, REGX_OK);
-    } else if (looks_seldom(cico) && regx_cico_claim_for_kernel(get)) {
+        return true;
+    }
+    const int64_t part_at = cico->part_at, now = regx_now_ns();
+    cico->part_at = now;
+    if (part_at != 0 && now - part_at > REGX_SHM_SELDOM && regx_cico_claim_for_kernel(get)) {
         give_up(shm, get);
     } else if (get->pending.moved / REGX_SHM_TURN > before / REGX_SHM_TURN) {
         regx_lock(&shm->lock);
