@@ -61,25 +61,6 @@ static uint64_t folder_number(void)
 #define INITIAL_IPC UINT64_C(0xefffffff)
 #define INITIAL_USER UINT64_C(0xeffffffd)
 
-/* Whether this process is in a user namespace, by which its IPC namespace was made. */
-static bool made_here(void)
-{
-    const uint64_t users = namespace_number(REGX_PROC "ns/user");
-    const int ipc = open(REGX_PROC "ns/ipc", O_RDONLY | O_CLOEXEC);
-    const int owner = ipc < 0 ? -1 : ioctl(ipc, NS_GET_USERNS);
-    struct stat status;
-    const bool made =
-        users != INITIAL_USER && owner >= 0 && fstat(owner, &status) == 0 && status.st_ino == users;
-
-    if (owner >= 0) {
-        close(owner);
-    }
-    if (ipc >= 0) {
-        close(ipc);
-    }
-    return made;
-}
-
 /* Whether this process is in another IPC namespace than the process that started it. Then, as far as can be
  * seen, its neighbours are in others, too. */
 static bool is_alone(void)
@@ -95,8 +76,25 @@ static bool is_alone(void)
     }
     snprintf(path, sizeof(path), "/proc/%d/ns/ipc", getppid());
     const uint64_t there = namespace_number(path);
-    /* 0: it may not be looked into, as from a user namespace of this process's own */
-    return there != 0 ? there != here : made_here();
+    if (there != 0) {
+        return there != here;
+    }
+    /* It may not be looked into, as from a user namespace of this process's own: then this process is
+     * alone if its IPC namespace was made by that user namespace. */
+    const uint64_t users = namespace_number(REGX_PROC "ns/user");
+    const int ipc = open(REGX_PROC "ns/ipc", O_RDONLY | O_CLOEXEC);
+    const int owner = ipc < 0 ? -1 : ioctl(ipc, NS_GET_USERNS);
+    struct stat status;
+    const bool made_here =
+        users != INITIAL_USER && owner >= 0 && fstat(owner, &status) == 0 && status.st_ino == users;
+
+    if (owner >= 0) {
+        close(owner);
+    }
+    if (ipc >= 0) {
+        close(ipc);
+    }
+    return made_here;
 }
 
 /* The IPC namespace, for others to compare. A process that may not attach memory of System V does not see
@@ -171,26 +169,12 @@ static bool open_main_of(regx_shm_t *shm, bool named)
     return false;
 }
 
-/* A process that is alone in its IPC namespace takes memory of another kind only where there is none
- * with a name, however small the pool: nobody else would see it. Any other removes as well what a job
- * has left that was killed, or ended while not all neighbours had opened it: perhaps no process
- * with such a file starts here again. */
-static bool open_main(regx_shm_t *shm)
-{
-    if (shm->config.neighbours > 0) {
-        regx_shm_files_clean();
-        if (is_alone() && open_main_of(shm, true)) {
-            return true;
-        }
-    }
-    return open_main_of(shm, false);
-}
-
 static regx_status_t open_shm(const regx_transport_config_t *config, regx_error_t error,
                               regx_transport_t **transport)
 {
     regx_shm_t *shm = calloc(1, sizeof(*shm));
     regx_vm_cookie_t cookie;
+    bool opened = false;
 
     if (shm == NULL) {
         return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
@@ -201,7 +185,19 @@ static regx_status_t open_shm(const regx_transport_config_t *config, regx_error_
         "one, or name another BTL, too (--mca btl regx,vader,self)");
     shm->config = *config;
     shm->cico_offset = regx_cico_offset();
-    if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie) || !open_main(shm)) {
+    if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie)) {
+        free(shm);
+        return REGX_UNREACHABLE;
+    }
+    /* A process that is alone in its IPC namespace takes memory of another kind only where there is none
+     * with a name, however small the pool: nobody else would see it. Any other removes as well what a
+     * job has left that was killed, or ended while not all neighbours had opened it: perhaps no process
+     * with such a file starts here again. */
+    if (shm->config.neighbours > 0) {
+        regx_shm_files_clean();
+        opened = is_alone() && open_main_of(shm, true);
+    }
+    if (!opened && !open_main_of(shm, false)) {
         free(shm);
         return REGX_UNREACHABLE;
     }
@@ -243,6 +239,7 @@ static regx_status_t open_shm(const regx_transport_config_t *config, regx_error_
 static void shm_close(regx_transport_t *transport)
 {
     regx_shm_t *shm = regx_shm_of(transport);
+    const struct timespec pause = {.tv_nsec = 50000};
 
     for (size_t i = 0; i < shm->inbound_count; i++) {
         regx_shm_drop_inbound(shm, shm->inbound[i]);
@@ -250,7 +247,11 @@ static void shm_close(regx_transport_t *transport)
     /* Only now: who sees it may use the mailboxes again that were read here. */
     atomic_store_explicit(&shm->queue->closed, 1, memory_order_release);
     free(shm->inbound);
-    regx_shm_finish_disconnecting(shm);
+    /* A send that has completed must arrive, though this process ends MPI first. A spawned child does:
+     * its finalize does not wait for its parent's. */
+    for (regx_shm_reap(shm); shm->disconnecting != NULL; regx_shm_reap(shm)) {
+        nanosleep(&pause, NULL);
+    }
     regx_mailbox_pool_free(&shm->mailboxes);
     regx_alloc_mem_fini(&shm->alloc_mem);
     /* Frees the pages of the pool and of the mailboxes behind it: Open MPI's processes keep what they

@@ -37,28 +37,6 @@ bool regx_shm_reaches(const regx_transport_t *transport, const void *address, si
            leads_to(&shm->address.node, &a) && leads_to(&a.node, &shm->address);
 }
 
-/* Does at the start what may be refused later, when a process has dropped its privileges or has no
- * descriptor left: maps the peer's main segment, and reserves a mailbox in this process's, which the
- * peer maps likewise. Best effort: the first frame tries again, and tells what is refused. Else another BTL
- * may lead to the peer: REGX_NO_MEMORY: there are no addresses left for the segment; REGX_UNREACHABLE: it
- * is of System V, and perhaps of another IPC namespace: one of both has no /proc. */
-static regx_status_t prepare(regx_shm_t *shm, regx_shm_conn_t *conn)
-{
-    const regx_shm_address_t *there = &conn->peer.address;
-    const bool foreign = there->main.kind == REGX_SEGMENT_SYSV &&
-                         (shm->address.node.ipc == 0 || there->node.ipc == 0);
-
-    regx_lock(&shm->lock);
-    const bool maps = shm->mailboxes.neighbours <= REGX_SHM_AHEAD;
-    conn->box = regx_mailbox_box_reserve(&shm->mailboxes);
-    regx_unlock(&shm->lock);
-    errno = 0;
-    if (!maps || regx_shm_neighbour_map(shm, &conn->peer) == REGX_OK) {
-        return REGX_OK;
-    }
-    return errno == ENOMEM ? REGX_NO_MEMORY : foreign ? REGX_UNREACHABLE : REGX_OK;
-}
-
 regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const void *address,
                                size_t length, regx_conn_t **out)
 {
@@ -85,13 +63,25 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
     conn->peer.vm.state = REGX_VM_UNKNOWN; /* a put or get asks again, and tallies why not */
     regx_list_init(&conn->copies);
     regx_lock_init(&conn->lock, shm->config.threads);
+    /* Does now what may be refused later, when a process has dropped its privileges or has no
+     * descriptor left: reserves a mailbox in this process's main segment, and maps the peer's, which
+     * does likewise. Best effort: the first frame tries again, and tells what is refused. */
     regx_lock(&shm->lock);
     shm->mailboxes.neighbours++;
+    const bool maps = shm->mailboxes.neighbours <= REGX_SHM_AHEAD;
+    conn->box = regx_mailbox_box_reserve(&shm->mailboxes);
     regx_unlock(&shm->lock);
-    const regx_status_t status = prepare(shm, conn);
-    if (status != REGX_OK) {
-        regx_shm_disconnect(&conn->super);
-        return status;
+    errno = 0;
+    if (maps && regx_shm_neighbour_map(shm, &conn->peer) != REGX_OK) {
+        /* Another BTL may lead to the peer where no addresses are left for the segment, or where that is of
+         * System V and perhaps of another IPC namespace: one of both has no /proc. */
+        const bool no_addresses = errno == ENOMEM;
+
+        if (no_addresses ||
+            (a.main.kind == REGX_SEGMENT_SYSV && (shm->address.node.ipc == 0 || a.node.ipc == 0))) {
+            regx_shm_disconnect(&conn->super);
+            return no_addresses ? REGX_NO_MEMORY : REGX_UNREACHABLE;
+        }
     }
     *out = &conn->super;
     return REGX_OK;
@@ -99,10 +89,8 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
 
 /* ---- the first frame ---- */
 
-#define WRONG_SEGMENT "shm: another namespace, or a descriptor was closed"
-
-/* Progress reports it as broken. Returns false. */
-static bool refuse(regx_shm_conn_t *conn, const char *reason)
+/* Progress reports it as broken. Returns REGX_UNREACHABLE. */
+static regx_status_t refuse(regx_shm_conn_t *conn, const char *reason)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
@@ -114,7 +102,7 @@ static bool refuse(regx_shm_conn_t *conn, const char *reason)
     shm->refused = conn;
     regx_unlock(&shm->lock);
     regx_shm_count_copies(shm, 1);
-    return false;
+    return REGX_UNREACHABLE;
 }
 
 int regx_shm_report_refused(regx_shm_t *shm)
@@ -133,55 +121,6 @@ int regx_shm_report_refused(regx_shm_t *shm)
         regx_shm_count_copies(shm, -1);
         events->broken(events->context, conn->super.peer, conn->refusal);
     }
-}
-
-/* Takes a connection that ends off the list, if it was not reported yet. */
-static void forget_refused(regx_shm_t *shm, const regx_shm_conn_t *conn)
-{
-    regx_lock(&shm->lock);
-    for (regx_shm_conn_t **at = &shm->refused; *at != NULL; at = &(*at)->next) {
-        if (*at == conn) {
-            *at = conn->next;
-            regx_shm_count_copies(shm, -1);
-            break;
-        }
-    }
-    regx_unlock(&shm->lock);
-}
-
-static bool map_peer(regx_shm_conn_t *conn)
-{
-    const regx_status_t status =
-        regx_shm_neighbour_map(regx_shm_of(conn->super.transport), &conn->peer);
-
-    return status == REGX_OK ||
-           refuse(conn, status == REGX_DENIED ? WRONG_SEGMENT
-                                              : "shm: a neighbour's memory cannot be mapped");
-}
-
-/* The peer's segment stays mapped here after the peer has ended, but then nobody would ever read. */
-static bool find_alive(regx_shm_conn_t *conn)
-{
-    return regx_shm_reachable(&conn->super) || refuse(conn, "shm: the neighbour has ended");
-}
-
-static bool take_mailbox(regx_shm_t *shm, regx_shm_conn_t *conn)
-{
-    regx_lock(&shm->lock);
-    if (conn->box == NULL) {
-        conn->box = regx_mailbox_box_take(&shm->mailboxes);
-    }
-    regx_unlock(&shm->lock);
-    if (conn->box == NULL) {
-        return refuse(conn, "shm: no memory for a mailbox");
-    }
-    if (conn->box->segment.kind != shm->main.name.kind) {
-        regx_transport_fall_back(&shm->config, REGX_TRACE_CONNECTION,
-                                 "shm: a mailbox in memory of the other kind");
-    }
-    regx_mailbox_box_begin(conn->box, &shm->queue->cookie);
-    regx_mailbox_out_init(&conn->out, conn->box->memory, conn->box->ring);
-    return true;
 }
 
 regx_status_t regx_connect_queue_request(regx_connect_queue_t *queue,
@@ -206,17 +145,42 @@ regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
-    if (conn->state == REGX_SHM_REFUSED || !map_peer(conn) || !find_alive(conn) ||
-        (conn->out.memory == NULL && !take_mailbox(shm, conn))) {
+    if (conn->state == REGX_SHM_REFUSED) {
         return REGX_UNREACHABLE;
+    }
+    regx_status_t status = regx_shm_neighbour_map(shm, &conn->peer);
+    if (status == REGX_DENIED) {
+        return refuse(conn, "shm: another namespace, or a descriptor was closed");
+    }
+    if (status != REGX_OK) {
+        return refuse(conn, "shm: a neighbour's memory cannot be mapped");
+    }
+    /* The peer's segment stays mapped here after the peer has ended, but then nobody would ever read. */
+    if (!regx_shm_reachable(&conn->super)) {
+        return refuse(conn, "shm: the neighbour has ended");
+    }
+    if (conn->out.memory == NULL) {
+        regx_lock(&shm->lock);
+        if (conn->box == NULL) {
+            conn->box = regx_mailbox_box_take(&shm->mailboxes);
+        }
+        regx_unlock(&shm->lock);
+        if (conn->box == NULL) {
+            return refuse(conn, "shm: no memory for a mailbox");
+        }
+        if (conn->box->segment.kind != shm->main.name.kind) {
+            regx_transport_fall_back(&shm->config, REGX_TRACE_CONNECTION,
+                                     "shm: a mailbox in memory of the other kind");
+        }
+        regx_mailbox_box_begin(conn->box, &shm->queue->cookie);
+        regx_mailbox_out_init(&conn->out, conn->box->memory, conn->box->ring);
     }
     const regx_connect_request_t request = {.sender = shm->config.self,
                                             .address = shm->address,
                                             .mailboxes = conn->box->segment,
                                             .mailbox_offset = conn->box->offset,
                                             .mailbox_ring = conn->box->ring};
-    const regx_status_t status = regx_connect_queue_request(&conn->peer.main->queue, &request);
-
+    status = regx_connect_queue_request(&conn->peer.main->queue, &request);
     conn->pool_part = regx_align_up((conn->peer.address.pool_size + REGX_SHM_POOL_PARTS - 1) /
                                         REGX_SHM_POOL_PARTS,
                                     regx_page_size());
@@ -275,22 +239,13 @@ void regx_shm_reap(regx_shm_t *shm)
     }
 }
 
-/* A send that has completed must arrive, though this process ends MPI first. A spawned child does:
- * its finalize does not wait for its parent's. */
-void regx_shm_finish_disconnecting(regx_shm_t *shm)
+void regx_shm_disconnect(regx_conn_t *super)
 {
-    const struct timespec pause = {.tv_nsec = 50000};
-
-    for (regx_shm_reap(shm); shm->disconnecting != NULL; regx_shm_reap(shm)) {
-        nanosleep(&pause, NULL);
-    }
-}
-
-/* Ends this connection's zero-copy sends, and its staged gets: they have failed. */
-static void drop_ops(regx_shm_t *shm, const regx_shm_conn_t *conn)
-{
+    regx_shm_conn_t *conn = regx_shm_conn_of(super);
+    regx_shm_t *shm = regx_shm_of(super->transport);
     regx_link_t taken = {&taken, &taken};
 
+    /* Its zero-copy sends, and its staged gets, have failed. */
     regx_lock(&shm->lock);
     shm->mailboxes.neighbours--;
     atomic_fetch_sub(&shm->zcopy_count,
@@ -299,22 +254,24 @@ static void drop_ops(regx_shm_t *shm, const regx_shm_conn_t *conn)
     regx_shm_count_copies(shm, -regx_shm_take_ops_locked(&shm->cico.gets, conn, &taken));
     regx_unlock(&shm->lock);
     regx_pending_end_all(&taken, REGX_FAILED);
-}
-
-void regx_shm_disconnect(regx_conn_t *super)
-{
-    regx_shm_conn_t *conn = regx_shm_conn_of(super);
-    regx_shm_t *shm = regx_shm_of(super->transport);
-
-    drop_ops(shm, conn);
     regx_shm_drop_copies(conn);
     if (conn->state == REGX_SHM_ATTACHED) {
         conn->next = shm->disconnecting;
         shm->disconnecting = conn;
         regx_shm_count_copies(shm, 1); /* until its last line is posted */
         regx_shm_reap(shm);
-    } else {
-        forget_refused(shm, conn);
-        free_conn(conn);
+        return;
     }
+    /* If it was refused, and that was not reported yet, it is not. */
+    regx_lock(&shm->lock);
+    regx_shm_conn_t **at = &shm->refused;
+    while (*at != NULL && *at != conn) {
+        at = &(*at)->next;
+    }
+    if (*at != NULL) {
+        *at = conn->next;
+        regx_shm_count_copies(shm, -1);
+    }
+    regx_unlock(&shm->lock);
+    free_conn(conn);
 }

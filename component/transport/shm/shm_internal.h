@@ -445,8 +445,6 @@ int regx_shm_report_refused(regx_shm_t *shm);
 /* Ends those disconnecting connections whose peer has read everything, or reads nothing any more.
  * In progress, or while that is kept out. */
 void regx_shm_reap(regx_shm_t *shm);
-/* Waits until no connection is disconnecting any more. No other thread uses the transport. */
-void regx_shm_finish_disconnecting(regx_shm_t *shm);
 
 /* ---- mailbox_pool.c. All but ring_choose and begin with the transport's lock held ---- */
 
