@@ -9,39 +9,6 @@
 /* Frames received from one neighbour before the next one's turn. */
 #define BATCH 16
 
-/* For one more neighbour. NULL; or why there is none. */
-static const char *make_room(regx_shm_t *shm)
-{
-    if (shm->inbound_count == REGX_SHM_NEIGHBOURS_MAX) {
-        return "there are too many neighbours";
-    }
-    regx_shm_inbound_t **more = realloc(shm->inbound, (shm->inbound_count + 1) * sizeof(*more));
-    if (more == NULL) {
-        return "out of memory";
-    }
-    shm->inbound = more;
-    return NULL;
-}
-
-/* Maps the memory in which the mailbox is to be. REGX_OK; else as regx_segment_map. */
-static regx_status_t map_boxes(regx_shm_t *shm, const regx_connect_request_t *request,
-                               regx_shm_inbound_t *inbound, char **base, size_t *length)
-{
-    const regx_segment_name_t *main = &request->address.main;
-
-    if (memcmp(&request->mailboxes, main, sizeof(*main)) == 0) {
-        const regx_status_t status = regx_shm_neighbour_map(shm, &inbound->peer);
-
-        *base = (char *)inbound->peer.main;
-        *length = main->length;
-        return status;
-    }
-    const regx_status_t status = regx_segment_map(&request->mailboxes, &inbound->boxes);
-    *base = inbound->boxes.base;
-    *length = inbound->boxes.length;
-    return status;
-}
-
 static void unmap_boxes(regx_shm_t *shm, regx_shm_inbound_t *inbound)
 {
     if (inbound->boxes.base != NULL) {
@@ -50,28 +17,52 @@ static void unmap_boxes(regx_shm_t *shm, regx_shm_inbound_t *inbound)
     regx_shm_neighbour_unmap(shm, &inbound->peer);
 }
 
-/* Maps the mailbox that a neighbour asks to be read. REGX_OK; REGX_INVALID: what it asks is
- * malformed; else `reason` is why its frames cannot be read. */
-static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *request,
-                                 regx_shm_inbound_t *inbound, const char **reason)
+/* A neighbour asks to be read: from now on its mailbox is polled, unless what it asks is malformed, or
+ * its frames cannot be read. */
+static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *request)
 {
+    const regx_transport_events_t *events = &shm->config.events;
+    const regx_segment_name_t *main = &request->address.main;
     const uint64_t offset = request->mailbox_offset;
+    const char *reason = NULL; /* why not; NULL: it is malformed */
+    regx_shm_inbound_t *inbound = calloc(1, sizeof(*inbound));
+    regx_shm_inbound_t **more;
     size_t length, brought_in = 0;
+    regx_status_t status;
     char *base;
 
+    if (inbound != NULL && shm->inbound_count == REGX_SHM_NEIGHBOURS_MAX) {
+        reason = "there are too many neighbours";
+        goto refused;
+    }
+    more = inbound != NULL ? realloc(shm->inbound, (shm->inbound_count + 1) * sizeof(*more)) : NULL;
+    if (more == NULL) {
+        reason = "out of memory";
+        goto refused;
+    }
+    shm->inbound = more;
     if (!regx_shm_address_is_valid(&request->address)) {
-        return REGX_INVALID;
+        goto refused;
     }
     inbound->peer = regx_shm_neighbour(shm, &request->address);
-    if (map_boxes(shm, request, inbound, &base, &length) != REGX_OK) {
-        *reason = "its mailbox cannot be mapped";
-        return REGX_UNREACHABLE;
+    if (memcmp(&request->mailboxes, main, sizeof(*main)) == 0) {
+        status = regx_shm_neighbour_map(shm, &inbound->peer);
+        base = (char *)inbound->peer.main;
+        length = main->length;
+    } else {
+        status = regx_segment_map(&request->mailboxes, &inbound->boxes);
+        base = inbound->boxes.base;
+        length = inbound->boxes.length;
+    }
+    if (status != REGX_OK) {
+        reason = "its mailbox cannot be mapped";
+        goto refused;
     }
     if (offset % _Alignof(regx_mailbox_memory_t) != 0 ||
         !regx_mailbox_ring_is_valid(request->mailbox_ring) ||
         !regx_within(offset, regx_mailbox_size(request->mailbox_ring), length)) {
         unmap_boxes(shm, inbound);
-        return REGX_INVALID;
+        goto refused;
     }
     inbound->memory = (regx_mailbox_memory_t *)(void *)(base + offset);
     /* Brought in as if to be written: a read would bring in the pages around it, too, which are rings of
@@ -79,34 +70,22 @@ static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *
     regx_shm_bring_in(inbound->memory, sizeof(*inbound->memory), &brought_in, MADV_POPULATE_WRITE);
     if (!regx_vm_same(&inbound->memory->owner, &request->address.cookie)) {
         unmap_boxes(shm, inbound);
-        *reason = "what is mapped is not its mailbox";
-        return REGX_UNREACHABLE;
-    }
-    return REGX_OK;
-}
-
-/* A neighbour asks to be read: from now on its mailbox is polled. */
-static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *request)
-{
-    const regx_transport_events_t *events = &shm->config.events;
-    regx_shm_inbound_t *inbound = calloc(1, sizeof(*inbound));
-    const char *reason = inbound != NULL ? make_room(shm) : "out of memory";
-    const regx_status_t status =
-        reason == NULL ? map_mailbox(shm, request, inbound, &reason) : REGX_NO_MEMORY;
-
-    if (status != REGX_OK) {
-        free(inbound);
-        if (status == REGX_INVALID) {
-            regx_count_malformed(shm->config.counters);
-        } else {
-            events->broken(events->context, request->sender, reason);
-        }
-        return;
+        reason = "what is mapped is not its mailbox";
+        goto refused;
     }
     inbound->sender = request->sender;
     inbound->cells.fd = -1;
     regx_mailbox_in_init(&inbound->in, inbound->memory, request->mailbox_ring);
     shm->inbound[shm->inbound_count++] = inbound;
+    return;
+
+refused:
+    free(inbound);
+    if (reason == NULL) {
+        regx_count_malformed(shm->config.counters);
+    } else {
+        events->broken(events->context, request->sender, reason);
+    }
 }
 
 void regx_shm_drop_inbound(regx_shm_t *shm, regx_shm_inbound_t *inbound)
@@ -117,33 +96,6 @@ void regx_shm_drop_inbound(regx_shm_t *shm, regx_shm_inbound_t *inbound)
     free(inbound);
 }
 
-/* The neighbour posts nothing more. */
-static void disconnect_inbound(regx_shm_t *shm, size_t i)
-{
-    regx_shm_inbound_t *inbound = shm->inbound[i];
-
-    regx_shared_copy_forget(shm, inbound);
-    shm->delivering = NULL;
-    shm->inbound[i] = shm->inbound[--shm->inbound_count];
-    regx_shm_drop_inbound(shm, inbound);
-}
-
-static void deliver_zcopy(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
-{
-    const regx_transport_events_t *events = &shm->config.events;
-    const regx_mailbox_lent_t *lent = &frame->lent;
-
-    if (regx_shm_neighbour_map(shm, &inbound->peer) != REGX_OK) {
-        events->broken(events->context, inbound->sender, "its pool cannot be mapped");
-    } else if (!regx_within(lent->offset, lent->length, inbound->peer.address.pool_size)) {
-        regx_count_malformed(shm->config.counters);
-    } else {
-        events->deliver(events->context, inbound->sender, frame->tag,
-                        inbound->peer.pool + lent->offset, lent->length);
-    }
-    regx_mailbox_return(&inbound->in, lent);
-}
-
 static void pass_up(const regx_shm_t *shm, const regx_shm_inbound_t *inbound,
                     const regx_frame_t *frame)
 {
@@ -152,24 +104,15 @@ static void pass_up(const regx_shm_t *shm, const regx_shm_inbound_t *inbound,
     events->deliver(events->context, inbound->sender, frame->tag, frame->data, frame->length);
 }
 
-/* The neighbour asks for help with a get. Without its main segment it gets none. */
-static void take_request(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
-{
-    if (regx_shm_neighbour_map(shm, &inbound->peer) != REGX_OK) {
-        regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
-                                 "shm: a peer's get cannot be assisted");
-    } else if (regx_shared_copy_take(shm, inbound, frame->data, frame->length) != REGX_OK) {
-        regx_count_malformed(shm->config.counters);
-    }
-}
-
 typedef enum taken { TAKEN_NONE, TAKEN_ONE, TAKEN_LAST } taken_t;
 
 /* Takes a frame of any kind. */
 static __attribute__((noinline)) taken_t take_any(regx_shm_t *shm, regx_shm_inbound_t *inbound)
 {
+    const regx_transport_events_t *events = &shm->config.events;
     regx_frame_t frame;
     const regx_status_t status = regx_mailbox_peek(&inbound->in, &frame);
+    const regx_mailbox_lent_t *lent = &frame.lent;
 
     if (status == REGX_AGAIN) {
         return TAKEN_NONE;
@@ -188,9 +131,23 @@ static __attribute__((noinline)) taken_t take_any(regx_shm_t *shm, regx_shm_inbo
         regx_mailbox_fetch_ahead(inbound->in.next, frame.lines);
     }
     if (frame.kind == REGX_FRAME_ZCOPY) {
-        deliver_zcopy(shm, inbound, &frame);
+        if (regx_shm_neighbour_map(shm, &inbound->peer) != REGX_OK) {
+            events->broken(events->context, inbound->sender, "its pool cannot be mapped");
+        } else if (!regx_within(lent->offset, lent->length, inbound->peer.address.pool_size)) {
+            regx_count_malformed(shm->config.counters);
+        } else {
+            events->deliver(events->context, inbound->sender, frame.tag,
+                            inbound->peer.pool + lent->offset, lent->length);
+        }
+        regx_mailbox_return(&inbound->in, lent);
     } else if (frame.kind == REGX_FRAME_SHARED_COPY) {
-        take_request(shm, inbound, &frame);
+        /* The neighbour asks for help with a get. Without its main segment it gets none. */
+        if (regx_shm_neighbour_map(shm, &inbound->peer) != REGX_OK) {
+            regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
+                                     "shm: a peer's get cannot be assisted");
+        } else if (regx_shared_copy_take(shm, inbound, frame.data, frame.length) != REGX_OK) {
+            regx_count_malformed(shm->config.counters);
+        }
     } else {
         pass_up(shm, inbound, &frame);
     }
@@ -251,8 +208,11 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
             break;
         }
         events++;
-        if (taken == TAKEN_LAST) {
-            disconnect_inbound(shm, i);
+        if (taken == TAKEN_LAST) { /* the neighbour posts nothing more */
+            regx_shared_copy_forget(shm, inbound);
+            shm->delivering = NULL;
+            shm->inbound[i] = shm->inbound[--shm->inbound_count];
+            regx_shm_drop_inbound(shm, inbound);
             break;
         }
         ahead = REGX_MAILBOX_AHEAD;
