@@ -184,33 +184,13 @@ const regx_alloc_mem_name_t *regx_alloc_mem_find(const regx_shm_t *shm, const vo
 
 /* ---- a peer's ---- */
 
-/* Maps the next segment of the peer's table. */
-static void map_next(const regx_shm_t *shm, const regx_shm_piece_t *piece)
-{
-    regx_alloc_mem_view_t *view = *piece->alloc_mem;
-    /* The peer may change it under us. */
-    const regx_alloc_mem_name_t name = piece->neighbour->main->alloc_mem.names[view->count];
-    void *here = NULL;
-
-    if (name.length != 0 && name.base <= UINT64_MAX - name.length && name.file.descriptor >= 0 &&
-        regx_shm_file_map_other(piece->neighbour->vm.pid, &name.file, name.length, true, &here,
-                                NULL) == REGX_OK) {
-        madvise(here, name.length, MADV_DONTFORK);
-    } else {
-        regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
-                                 "shm: a peer's MPI_Alloc_mem cannot be mapped");
-    }
-    view->segments[view->count++] =
-        (struct regx_alloc_mem_mapped){.base = name.base, .length = name.length, .here = here};
-}
-
 char *regx_alloc_mem_map(const regx_shm_t *shm, const regx_shm_piece_t *piece)
 {
-    const uint32_t published =
-        piece->alloc_mem == NULL
-            ? 0
-            : atomic_load_explicit(&piece->neighbour->main->alloc_mem.count, memory_order_acquire);
-
+    if (piece->alloc_mem == NULL) {
+        return NULL;
+    }
+    const regx_alloc_mem_shared_t *peers = &piece->neighbour->main->alloc_mem;
+    const uint32_t published = atomic_load_explicit(&peers->count, memory_order_acquire);
     if (published == 0) {
         return NULL;
     }
@@ -219,7 +199,20 @@ char *regx_alloc_mem_map(const regx_shm_t *shm, const regx_shm_piece_t *piece)
     }
     regx_alloc_mem_view_t *view = *piece->alloc_mem;
     while (view != NULL && view->count < regx_min(published, REGX_ALLOC_MEM_SEGMENTS)) {
-        map_next(shm, piece);
+        const regx_alloc_mem_name_t name = peers->names[view->count]; /* the peer may change it */
+        void *here = NULL;
+
+        if (name.length != 0 && name.base <= UINT64_MAX - name.length &&
+            name.file.descriptor >= 0 &&
+            regx_shm_file_map_other(piece->neighbour->vm.pid, &name.file, name.length, true, &here,
+                                    NULL) == REGX_OK) {
+            madvise(here, name.length, MADV_DONTFORK);
+        } else {
+            regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
+                                     "shm: a peer's MPI_Alloc_mem cannot be mapped");
+        }
+        view->segments[view->count++] =
+            (struct regx_alloc_mem_mapped){.base = name.base, .length = name.length, .here = here};
     }
     for (uint32_t i = 0; view != NULL && i < view->count; i++) {
         const struct regx_alloc_mem_mapped *segment = &view->segments[i];

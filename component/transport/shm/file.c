@@ -66,21 +66,17 @@ void *regx_shm_file_map(int descriptor, size_t length)
     return base == MAP_FAILED ? NULL : base;
 }
 
-/* A file in memory that is not to be executed: with vm.memfd_noexec = 2, Linux 6.3 and some
- * after refuse one that does not say so. Kernels before do not know the flag, and newer ones then set
- * it themselves. -1: none. */
-static int make_file(void)
-{
-    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    const int file = memfd_create("regx", flags | MFD_NOEXEC_SEAL);
-
-    return regx_descriptor_move(file < 0 && errno == EINVAL ? memfd_create("regx", flags) : file);
-}
-
 int regx_shm_file_make(size_t length, regx_shm_file_t *name, void **base)
 {
-    const int file = make_file();
+    /* Not to be executed: with vm.memfd_noexec = 2, Linux 6.3 and some after refuse a file that does not
+     * say so. Kernels before do not know the flag, and newer ones then set it themselves. */
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    int file = memfd_create("regx", flags | MFD_NOEXEC_SEAL);
 
+    if (file < 0 && errno == EINVAL) {
+        file = memfd_create("regx", flags);
+    }
+    file = regx_descriptor_move(file);
     if (file < 0) {
         return -1;
     }
@@ -214,31 +210,26 @@ bool regx_shm_file_is_left(const regx_file_t *kept)
     return true;
 }
 
-static void clean(const char *path)
-{
-    struct stat status;
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-
-    if (descriptor < 0) {
-        return;
-    }
-    if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
-        flock(descriptor, LOCK_EX | LOCK_NB) == 0) {
-        unlink(path);
-    }
-    close(descriptor);
-}
-
 /* As path_of makes them: a program may have files of its own that begin so. */
 void regx_shm_files_clean(void)
 {
     static const char names[] =
         REGX_SHM_FOLDER "/" PREFIX FOUR_DIGITS FOUR_DIGITS FOUR_DIGITS FOUR_DIGITS;
     glob_t found = {0};
+    struct stat status;
 
     glob(names, GLOB_NOSORT, NULL, &found);
     for (size_t i = 0; i < found.gl_pathc; i++) {
-        clean(found.gl_pathv[i]);
+        const char *path = found.gl_pathv[i];
+        const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+        if (descriptor >= 0) {
+            if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) &&
+                status.st_uid == geteuid() && flock(descriptor, LOCK_EX | LOCK_NB) == 0) {
+                unlink(path);
+            }
+            close(descriptor);
+        }
     }
     globfree(&found);
 }

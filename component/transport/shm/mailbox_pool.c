@@ -56,33 +56,6 @@ bool regx_mailbox_pool_begin(regx_mailbox_pool_t *pool, const regx_segment_t *ma
     return boxes == 0 || pool->in_main != NULL;
 }
 
-/* More, in memory of the pool's kind or of the other. false: there is none. */
-static bool add_boxes(regx_mailbox_pool_t *pool)
-{
-    const regx_segment_kind_t other =
-        pool->kind == REGX_SEGMENT_SYSV ? REGX_SEGMENT_POSIX : REGX_SEGMENT_SYSV;
-    /* One more than is needed: a mailbox may be taken while another is being left. */
-    const size_t count = regx_min(pool->neighbours + 1, REGX_MAILBOX_POOL_UNIT);
-    const size_t segments = (pool->neighbours + count - 1) / count;
-    const uint32_t ring = regx_mailbox_ring_choose(
-        pool->neighbours, ((size_t)pool->neighbours + 1) * segments * count,
-        regx_segment_room(pool->kind) / 2);
-    const size_t length = count * regx_mailbox_size(ring);
-    regx_segment_t memory;
-
-    if (regx_segment_alloc(pool->kind, length, &memory) != REGX_OK &&
-        regx_segment_alloc(other, length, &memory) != REGX_OK) {
-        return false;
-    }
-    struct regx_mailbox_segment *segment = describe(pool, &memory, 0, (unsigned)count, ring);
-    if (segment == NULL) {
-        regx_segment_free(&memory);
-        return false;
-    }
-    segment->memory = memory;
-    return true;
-}
-
 /* One that was given back may be taken once its reader has left it. NULL: there is none. */
 static regx_mailbox_box_t *find_box(struct regx_mailbox_segment *segment)
 {
@@ -105,13 +78,36 @@ regx_mailbox_box_t *regx_mailbox_box_reserve(regx_mailbox_pool_t *pool)
 
 regx_mailbox_box_t *regx_mailbox_box_take(regx_mailbox_pool_t *pool)
 {
-    regx_mailbox_box_t *box = NULL;
+    for (struct regx_mailbox_segment *at = pool->segments; at != NULL; at = at->next) {
+        regx_mailbox_box_t *box = find_box(at);
 
-    for (struct regx_mailbox_segment *at = pool->segments; at != NULL && box == NULL;
-         at = at->next) {
-        box = find_box(at);
+        if (box != NULL) {
+            return box;
+        }
     }
-    return box == NULL && add_boxes(pool) ? find_box(pool->segments) : box;
+    /* More, in memory of the pool's kind or of the other; and one more than is needed: a mailbox may be
+     * taken while another is being left. */
+    const regx_segment_kind_t other =
+        pool->kind == REGX_SEGMENT_SYSV ? REGX_SEGMENT_POSIX : REGX_SEGMENT_SYSV;
+    const size_t count = regx_min(pool->neighbours + 1, REGX_MAILBOX_POOL_UNIT);
+    const size_t segments = (pool->neighbours + count - 1) / count;
+    const uint32_t ring = regx_mailbox_ring_choose(
+        pool->neighbours, ((size_t)pool->neighbours + 1) * segments * count,
+        regx_segment_room(pool->kind) / 2);
+    const size_t length = count * regx_mailbox_size(ring);
+    regx_segment_t memory;
+
+    if (regx_segment_alloc(pool->kind, length, &memory) != REGX_OK &&
+        regx_segment_alloc(other, length, &memory) != REGX_OK) {
+        return NULL;
+    }
+    struct regx_mailbox_segment *segment = describe(pool, &memory, 0, (unsigned)count, ring);
+    if (segment == NULL) {
+        regx_segment_free(&memory);
+        return NULL;
+    }
+    segment->memory = memory;
+    return find_box(segment);
 }
 
 void regx_mailbox_box_begin(regx_mailbox_box_t *box, const regx_vm_cookie_t *owner)

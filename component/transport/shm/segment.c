@@ -75,44 +75,25 @@ int regx_segment_make_sysv(size_t length, int flags)
                : -1;
 }
 
-/* Linux still attaches a segment that is marked to be removed, as long as a process has it. Marked
- * before one has it, it would be gone at once. */
-static regx_status_t alloc_sysv(size_t length, regx_segment_t *segment)
-{
-    const int id = regx_segment_make_sysv(length, SHM_NORESERVE | S_IRUSR | S_IWUSR);
-
-    if (id < 0) {
-        return REGX_NO_MEMORY;
-    }
-    segment->base = regx_segment_attach(id, 0);
-    shmctl(id, IPC_RMID, NULL);
-    segment->name.id = id;
-    return segment->base != NULL ? REGX_OK : REGX_NO_MEMORY;
-}
-
-static regx_status_t map_sysv(const regx_segment_name_t *name, void **base)
-{
-    struct shmid_ds status;
-
-    *base = regx_segment_attach(name->id, 0); /* first: from then on it stays the same one */
-    if (*base == NULL) {
-        return REGX_UNREACHABLE;
-    }
-    if (shmctl(name->id, IPC_STAT, &status) != 0 || status.shm_segsz < name->length) {
-        shmdt(*base);
-        return REGX_INVALID;
-    }
-    return REGX_OK;
-}
-
 /* ---- both ---- */
 
 regx_status_t regx_segment_alloc(regx_segment_kind_t kind, size_t length, regx_segment_t *segment)
 {
     length = regx_align_up(length, regx_page_size());
     *segment = (regx_segment_t){.name = {.length = length, .thread = gettid(), .kind = kind}};
-    return kind == REGX_SEGMENT_SYSV ? alloc_sysv(length, segment)
-                                     : alloc_file(kind == REGX_SEGMENT_NAMED, length, segment);
+    if (kind != REGX_SEGMENT_SYSV) {
+        return alloc_file(kind == REGX_SEGMENT_NAMED, length, segment);
+    }
+    const int id = regx_segment_make_sysv(length, SHM_NORESERVE | S_IRUSR | S_IWUSR);
+    if (id < 0) {
+        return REGX_NO_MEMORY;
+    }
+    /* Linux still attaches a segment that is marked to be removed, as long as a process has it. Marked
+     * before one has it, it would be gone at once. */
+    segment->base = regx_segment_attach(id, 0);
+    shmctl(id, IPC_RMID, NULL);
+    segment->name.id = id;
+    return segment->base != NULL ? REGX_OK : REGX_NO_MEMORY;
 }
 
 void regx_segment_free(regx_segment_t *segment)
@@ -149,26 +130,19 @@ regx_status_t regx_segment_open(const regx_transport_config_t *config, regx_segm
     return status;
 }
 
-/* Bytes that this process may still map (ulimit -v). */
-static size_t addresses_left(void)
+size_t regx_segment_room(regx_segment_kind_t kind)
 {
+    size_t addresses = SIZE_MAX;
+    struct statvfs status;
     struct rlimit limit;
     char line[64] = "";
 
-    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-        return SIZE_MAX;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        regx_read_line(REGX_PROC "statm", line, sizeof(line));
+        const size_t taken = strtoul(line, NULL, 10) * regx_page_size();
+        addresses = limit.rlim_cur - regx_min(limit.rlim_cur, taken);
     }
-    regx_read_line(REGX_PROC "statm", line, sizeof(line));
-    const size_t taken = strtoul(line, NULL, 10) * regx_page_size();
-    return limit.rlim_cur - regx_min(limit.rlim_cur, taken);
-}
-
-/* A tmpfs without a limit reports that it has no blocks. */
-size_t regx_segment_room(regx_segment_kind_t kind)
-{
-    const size_t addresses = addresses_left();
-    struct statvfs status;
-
+    /* A tmpfs without a limit reports that it has no blocks. */
     if (kind == REGX_SEGMENT_SYSV || statvfs(REGX_SHM_FOLDER, &status) != 0 ||
         status.f_blocks == 0) {
         return addresses;
@@ -180,6 +154,7 @@ regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping
 {
     regx_status_t status = REGX_INVALID;
     regx_file_t file = {.fd = -1};
+    struct shmid_ds state;
     void *base = NULL;
 
     if (name->length == 0 || name->length > PTRDIFF_MAX || name->thread <= 0 ||
@@ -189,7 +164,14 @@ regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping
     /* The owner may make a file shorter later, and end this process so: it is trusted as far as the
      * kernel trusts a process of the same user. */
     if (name->kind == REGX_SEGMENT_SYSV) {
-        status = map_sysv(name, &base);
+        base = regx_segment_attach(name->id, 0); /* first: from then on it stays the same one */
+        if (base == NULL) {
+            status = REGX_UNREACHABLE;
+        } else if (shmctl(name->id, IPC_STAT, &state) == 0 && state.shm_segsz >= name->length) {
+            status = REGX_OK;
+        } else {
+            shmdt(base);
+        }
     } else if (name->kind == REGX_SEGMENT_POSIX || name->kind == REGX_SEGMENT_NAMED) {
         status = regx_shm_file_map_other(name->thread, &name->file, name->length, false, &base,
                                          name->kind == REGX_SEGMENT_NAMED ? &file : NULL);
