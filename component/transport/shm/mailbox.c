@@ -107,21 +107,6 @@ static inline bool reads_elsewhere(const regx_mailbox_out_t *out)
     return out->distance >= HERE;
 }
 
-/* A line that the poller has written came in so many nanoseconds. A slow one counts four times as much as
- * a fast one; what was in this core's cache, or its second thread's, brings the poller slowly nearer. */
-static void note_distance(regx_mailbox_out_t *out, uint32_t took)
-{
-    if (took < HERE) {
-        out->distance -= out->distance / 32;
-    } else if (out->distance == 0) {
-        out->distance = took;
-    } else if (took > out->distance) {
-        out->distance += (took - out->distance) / 4;
-    } else {
-        out->distance -= (out->distance - took) / 16;
-    }
-}
-
 /* Looks how far the poller has freed lines, or payload. timed: also notes how long the look took, if the
  * poller has freed something since; else the line may never have left this core. */
 static void look_at_consumed(regx_mailbox_out_t *out, const _Atomic uint64_t *consumed,
@@ -145,7 +130,17 @@ static void look_at_consumed(regx_mailbox_out_t *out, const _Atomic uint64_t *co
         const int64_t line = regx_now_ns() - began - clock;
         const uint32_t took = line < 0 ? 0 : (uint32_t)regx_min((uint64_t)line, TIMED_MOST);
 
-        note_distance(out, took);
+        /* A slow one counts four times as much as a fast one; what was in this core's cache, or its
+         * second thread's, brings the poller slowly nearer. */
+        if (took < HERE) {
+            out->distance -= out->distance / 32;
+        } else if (out->distance == 0) {
+            out->distance = took;
+        } else if (took > out->distance) {
+            out->distance += (took - out->distance) / 4;
+        } else {
+            out->distance -= (out->distance - took) / 16;
+        }
     }
 }
 
@@ -195,14 +190,6 @@ static inline bool may_post(regx_mailbox_out_t *out, uint32_t lines)
     return true;
 }
 
-/* Whether frames of that length always have room where so much is in use, and the poller has taken
- * all. It reports what is free by quarters of what it has brought in, which ends with a page; and up
- * to a frame is skipped at the end. */
-static bool suffices(const regx_mailbox_out_t *out, size_t length)
-{
-    return (out->part + out->page) / 4 + 2 * regx_align_up(length, 64) <= out->part;
-}
-
 /* More of the ring is in use from now on, if there is more. */
 static void grow(regx_mailbox_out_t *out)
 {
@@ -222,22 +209,15 @@ static bool goes_past_caches(const regx_mailbox_out_t *out, size_t payload_lengt
            (out->balance <= 0 || 2 * out->part <= out->cache);
 }
 
-/* Whether the payload stream may go on to that position: what the poller has not freed would not be
- * written over. */
-static bool payload_may_reach(regx_mailbox_out_t *out, uint64_t end)
-{
-    if (end - out->consumed_payload > out->ring) {
-        look_at_consumed(out, &out->memory->consumed.payload, &out->consumed_payload,
-                         !reads_elsewhere(out) || out->payload / out->ring % TIMED == 0);
-    }
-    return end - out->consumed_payload <= out->ring;
-}
-
 /* Where in the payload stream `length` contiguous bytes start, of which the first `gap` are left out, or
  * UINT64_MAX if there is no room. past: they are written past the caches. */
 static uint64_t payload_room(regx_mailbox_out_t *out, size_t gap, size_t length, bool past)
 {
-    while (out->part < out->ring && !suffices(out, length)) {
+    /* Until frames of that length always have room once the poller has taken all. It reports what is free
+     * by quarters of what it has brought in, which ends with a page; and up to a frame is skipped at the
+     * end. */
+    while (out->part < out->ring &&
+           (out->part + out->page) / 4 + 2 * regx_align_up(length, 64) > out->part) {
         grow(out);
     }
     const uint64_t at = offset_in_ring(out->payload, out->ring);
@@ -245,7 +225,12 @@ static uint64_t payload_room(regx_mailbox_out_t *out, size_t gap, size_t length,
 
     for (;; grow(out)) {
         skip = at + length > out->part ? out->ring - at : 0;
-        if (payload_may_reach(out, out->payload + skip + regx_align_up(length, 64))) {
+        const uint64_t end = out->payload + skip + regx_align_up(length, 64);
+        if (end - out->consumed_payload > out->ring) {
+            look_at_consumed(out, &out->memory->consumed.payload, &out->consumed_payload,
+                             !reads_elsewhere(out) || out->payload / out->ring % TIMED == 0);
+        }
+        if (end - out->consumed_payload <= out->ring) { /* nothing is written over */
             break;
         }
         if (out->part == out->ring || out->part >= BURST * length) {
@@ -362,22 +347,6 @@ regx_status_t regx_mailbox_post_line(regx_mailbox_out_t *out, regx_frame_kind_t 
     return REGX_OK;
 }
 
-/* Begins to fetch the lines in which a frame goes on. On AMD's processors, so that this core is then
- * the only one to have them: the poster, which writes them in the next lap, takes them sooner from one
- * core than from two that share them. */
-static void fetch_lines(const regx_mailbox_line_t *line, uint32_t lines)
-{
-    const bool takes = regx_cpu_is_amd();
-
-    for (uint32_t i = 1; i < lines; i++) {
-        if (takes) {
-            regx_copy_take(line + i);
-        } else {
-            __builtin_prefetch(line + i);
-        }
-    }
-}
-
 static regx_status_t peek_payload(regx_mailbox_in_t *in, const regx_mailbox_line_t *line,
                                   regx_frame_t *frame)
 {
@@ -418,7 +387,16 @@ regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
             return REGX_INVALID;
         }
         frame->lines = regx_mailbox_lines_of(frame->length);
-        fetch_lines(line, frame->lines);
+        /* Begins to fetch the lines in which it goes on. On AMD's processors, so that this core is then
+         * the only one to have them: the poster, which writes them in the next lap, takes them sooner
+         * from one core than from two that share them. */
+        for (uint32_t i = 1; i < frame->lines; i++) {
+            if (regx_cpu_is_amd()) {
+                regx_copy_take(line + i);
+            } else {
+                __builtin_prefetch(line + i);
+            }
+        }
         return REGX_OK;
     case REGX_FRAME_SHARED_COPY:
         frame->data = line->data;
