@@ -76,13 +76,19 @@ regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
     return send_any(conn, tag, header, header_length, pack, payload, payload_length);
 }
 
-/* Posts a zero-copy frame under a free token. Called with the connection's lock held. */
-static regx_status_t post_zcopy_locked(regx_shm_conn_t *conn, regx_zcopy_t *zcopy)
+regx_status_t regx_shm_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
 {
-    const char *pool = conn->super.transport->pool_memory;
-    const uint32_t busy = atomic_load(&conn->zcopies);
+    regx_shm_conn_t *conn = regx_shm_conn_of(super);
+    regx_shm_t *shm = regx_shm_of(super->transport);
+    const char *pool = super->transport->pool_memory;
+    regx_status_t status = lock_attached(conn);
 
-    if (busy == UINT32_MAX) {
+    if (status != REGX_OK) {
+        return status;
+    }
+    const uint32_t busy = atomic_load(&conn->zcopies);
+    if (busy == UINT32_MAX) { /* no token is free */
+        regx_unlock(&conn->lock);
         return REGX_AGAIN;
     }
     const uint32_t token = (uint32_t)__builtin_ctz(~busy);
@@ -90,27 +96,13 @@ static regx_status_t post_zcopy_locked(regx_shm_conn_t *conn, regx_zcopy_t *zcop
                                       .length = (uint32_t)zcopy->length,
                                       .token = token,
                                       .use = conn->uses[token] + 1};
-    const regx_status_t status =
-        regx_mailbox_post_line(&conn->out, REGX_FRAME_ZCOPY, zcopy->tag, &lent, sizeof(lent));
+    status = regx_mailbox_post_line(&conn->out, REGX_FRAME_ZCOPY, zcopy->tag, &lent, sizeof(lent));
     if (status == REGX_OK) {
         conn->uses[token] = lent.use;
         atomic_fetch_or(&conn->zcopies, UINT32_C(1) << token);
         zcopy->pending = (regx_pending_t){
-            .kind = REGX_PENDING_ZCOPY, .conn = &conn->super, .token = token, .use = lent.use};
+            .kind = REGX_PENDING_ZCOPY, .conn = super, .token = token, .use = lent.use};
     }
-    return status;
-}
-
-regx_status_t regx_shm_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
-{
-    regx_shm_conn_t *conn = regx_shm_conn_of(super);
-    regx_shm_t *shm = regx_shm_of(super->transport);
-    regx_status_t status = lock_attached(conn);
-
-    if (status != REGX_OK) {
-        return status;
-    }
-    status = post_zcopy_locked(conn, zcopy);
     regx_unlock(&conn->lock);
     if (status != REGX_OK) {
         return status;
@@ -176,7 +168,8 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
 }
 
 /* As lock_attached, if the range lies in the region that the key names, and the kernel lets this process
- * copy from and to the peer; else REGX_INVALID or REGX_DENIED, and it is not locked. What the kernel has answered is kept in the connection (peer.vm), under its lock. */
+ * copy from and to the peer; else REGX_INVALID or REGX_DENIED, and it is not locked. What the kernel has
+ * answered is kept in the connection (peer.vm), under its lock. */
 static regx_status_t lock_for_copy(regx_shm_conn_t *conn, const regx_key_t *key, uint64_t offset,
                                    size_t length)
 {
