@@ -54,43 +54,11 @@ static void unmap_view(regx_shm_view_t *view)
     }
 }
 
-/* Adds it, with no user yet. */
-static regx_status_t map_view_locked(regx_shm_t *shm, const regx_shm_address_t *address,
-                                     regx_shm_view_t **out)
-{
-    regx_shm_view_t *view = calloc(1, sizeof(*view));
-
-    if (view == NULL) {
-        return REGX_UNREACHABLE;
-    }
-    view->own = memcmp(&address->main, &shm->main.name, sizeof(address->main)) == 0;
-    view->mapping = (regx_shm_mapping_t){.base = shm->main.base, .file.fd = -1};
-    regx_status_t status = view->own ? REGX_OK : regx_segment_map(&address->main, &view->mapping);
-    regx_shm_main_t *main = (void *)view->mapping.base;
-    if (status == REGX_OK && !regx_vm_same(&main->queue.cookie, &address->cookie)) {
-        unmap_view(view);
-        status = REGX_DENIED;
-    }
-    if (status != REGX_OK) {
-        free(view);
-        return status == REGX_DENIED ? REGX_DENIED : REGX_UNREACHABLE;
-    }
-    /* The name is not needed any more when all have mapped what has it. */
-    if (address->main.kind == REGX_SEGMENT_NAMED && !view->own &&
-        atomic_fetch_add(&main->mapped, 1) + 1 >= main->expected && main->expected > 0) {
-        regx_shm_file_unlink(&address->main.file);
-    }
-    view->name = address->main;
-    view->cookie = address->cookie;
-    view->next = shm->views;
-    shm->views = *out = view;
-    return REGX_OK;
-}
-
 regx_status_t regx_shm_neighbour_map(regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
 {
     const regx_shm_address_t *address = &neighbour->address;
     regx_status_t status = REGX_OK;
+    regx_shm_main_t *main;
 
     if (neighbour->view != NULL) {
         return REGX_OK;
@@ -104,18 +72,41 @@ regx_status_t regx_shm_neighbour_map(regx_shm_t *shm, regx_shm_neighbour_t *neig
         view = view->next;
     }
     if (view == NULL) {
-        status = map_view_locked(shm, address, &view);
+        view = calloc(1, sizeof(*view));
+        if (view == NULL) {
+            status = REGX_UNREACHABLE;
+            goto unlock;
+        }
+        view->own = memcmp(&address->main, &shm->main.name, sizeof(address->main)) == 0;
+        view->mapping = (regx_shm_mapping_t){.base = shm->main.base, .file.fd = -1};
+        status = view->own ? REGX_OK : regx_segment_map(&address->main, &view->mapping);
+        main = (void *)view->mapping.base;
+        if (status == REGX_OK && !regx_vm_same(&main->queue.cookie, &address->cookie)) {
+            unmap_view(view);
+            status = REGX_DENIED;
+        }
+        if (status != REGX_OK) {
+            free(view);
+            status = status == REGX_DENIED ? REGX_DENIED : REGX_UNREACHABLE;
+            goto unlock;
+        }
+        /* The name is not needed any more when all have mapped what has it. */
+        if (address->main.kind == REGX_SEGMENT_NAMED && !view->own &&
+            atomic_fetch_add(&main->mapped, 1) + 1 >= main->expected && main->expected > 0) {
+            regx_shm_file_unlink(&address->main.file);
+        }
+        view->name = address->main;
+        view->cookie = address->cookie;
+        view->next = shm->views;
+        shm->views = view;
     }
-    if (status == REGX_OK) {
-        view->users++;
-    }
+    view->users++;
+    neighbour->view = view;
+    neighbour->vm.file = view->mapping.file;
+    neighbour->main = (regx_shm_main_t *)(void *)view->mapping.base;
+    neighbour->pool = view->mapping.base + address->pool_offset;
+unlock:
     regx_unlock(&shm->lock);
-    if (status == REGX_OK) {
-        neighbour->view = view;
-        neighbour->vm.file = view->mapping.file;
-        neighbour->main = (regx_shm_main_t *)(void *)view->mapping.base;
-        neighbour->pool = view->mapping.base + address->pool_offset;
-    }
     return status;
 }
 
