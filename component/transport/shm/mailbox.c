@@ -287,47 +287,37 @@ static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const vo
     return REGX_OK;
 }
 
-/* Posts a frame that goes on in the lines behind the next one. */
-static void post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
-                      size_t header_length, regx_pack_t pack, void *payload, size_t payload_length)
+regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void *header,
+                                size_t header_length, regx_pack_t pack, void *payload,
+                                size_t payload_length)
 {
     const size_t length = header_length + payload_length;
-    const uint32_t lines = regx_mailbox_lines_of(length);
+    const uint32_t lines = length <= REGX_MAILBOX_SPAN ? regx_mailbox_lines_of(length) : 1;
     regx_mailbox_line_t *const line = regx_mailbox_next_line(out);
 
+    if (length > REGX_MAILBOX_MAX) {
+        return REGX_INVALID;
+    }
+    if (!may_post(out, lines)) {
+        return REGX_AGAIN;
+    }
+    if (length > REGX_MAILBOX_SPAN) {
+        return post_payload(out, tag, header, header_length, pack, payload, payload_length);
+    }
     regx_copy_frame(line->data, header, header_length, pack, payload, payload_length);
+    if (lines == 1) {
+        regx_mailbox_show_line(out, line, tag, (uint32_t)length, REGX_FRAME_INLINE);
+        out->short_until =
+            may_seem_full(out, out->line) ? 0 : out->consumed_lines + REGX_MAILBOX_LINES;
+        return REGX_OK;
+    }
+    /* It goes on in the lines behind the next one. */
     regx_mailbox_show(out, line, tag, (uint32_t)length, REGX_FRAME_INLINE);
     out->line += lines - 1;
     out->spans_until = out->line + REGX_MAILBOX_LINES;
     /* The next two frames may be as long. */
     for (uint32_t i = 0; out->streams && i < 2 * lines; i++) {
         regx_copy_take(&out->memory->lines[(out->line + i) % REGX_MAILBOX_LINES]);
-    }
-}
-
-regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void *header,
-                                size_t header_length, regx_pack_t pack, void *payload,
-                                size_t payload_length)
-{
-    const size_t length = header_length + payload_length;
-    regx_mailbox_line_t *const line = regx_mailbox_next_line(out);
-
-    if (length > REGX_MAILBOX_MAX) {
-        return REGX_INVALID;
-    }
-    if (!may_post(out, length <= REGX_MAILBOX_SPAN ? regx_mailbox_lines_of(length) : 1)) {
-        return REGX_AGAIN;
-    }
-    if (length > REGX_MAILBOX_SPAN) {
-        return post_payload(out, tag, header, header_length, pack, payload, payload_length);
-    }
-    if (length > REGX_MAILBOX_INLINE) {
-        post_span(out, tag, header, header_length, pack, payload, payload_length);
-    } else {
-        regx_copy_frame(line->data, header, header_length, pack, payload, payload_length);
-        regx_mailbox_show_line(out, line, tag, (uint32_t)length, REGX_FRAME_INLINE);
-        out->short_until =
-            may_seem_full(out, out->line) ? 0 : out->consumed_lines + REGX_MAILBOX_LINES;
     }
     return REGX_OK;
 }

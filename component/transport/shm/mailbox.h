@@ -72,16 +72,11 @@ typedef enum regx_frame_kind {
 } regx_frame_kind_t;
 
 typedef struct regx_mailbox_line {
-    _Atomic uint64_t head; /* regx_mailbox_head; or any bytes of a frame that began before */
+    /* From the lowest bit on: 32 of the lap, 8 of the tag, 16 of the length, 8 of the kind. Or any bytes of
+     * a frame that began before. */
+    _Atomic uint64_t head;
     uint8_t data[REGX_MAILBOX_INLINE];
 } regx_mailbox_line_t;
-
-/* From the lowest bit on: 32 of the lap, 8 of the tag, 16 of the length, 8 of the kind. */
-static inline uint64_t regx_mailbox_head(uint32_t lap, uint8_t tag, uint32_t length,
-                                         regx_frame_kind_t kind)
-{
-    return lap | (uint64_t)(tag | length << 8 | (uint32_t)kind << 24) << 32;
-}
 
 /* The shared memory; zero when new, but for the payload. */
 typedef struct regx_mailbox_memory {
@@ -204,8 +199,9 @@ static inline regx_mailbox_line_t *regx_mailbox_next_line(const regx_mailbox_out
 static inline void regx_mailbox_show(regx_mailbox_out_t *out, regx_mailbox_line_t *line,
                                      uint8_t tag, uint32_t length, regx_frame_kind_t kind)
 {
-    atomic_store_explicit(&line->head,
-                          regx_mailbox_head(regx_mailbox_lap(out->line), tag, length, kind),
+    const uint64_t frame = tag | length << 8 | (uint32_t)kind << 24;
+
+    atomic_store_explicit(&line->head, regx_mailbox_lap(out->line) | frame << 32,
                           memory_order_release);
     out->line++;
 }
