@@ -30,31 +30,12 @@ static uint64_t hash(uint64_t value, const char *text)
     return value;
 }
 
-static uint64_t machine(void)
-{
-    struct utsname names = {0};
-    char boot[64] = "";
-
-    regx_read_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
-    uname(&names);
-    return hash(hash(UINT64_C(0xcbf29ce484222325), boot), names.nodename);
-}
-
 /* The number of a namespace. 0: not known. */
 static uint64_t namespace_number(const char *path)
 {
     struct stat status;
 
     return stat(path, &status) == 0 ? status.st_ino : 0;
-}
-
-/* What the folder is. 0: not known. */
-static uint64_t folder_number(void)
-{
-    struct stat status;
-
-    return stat(REGX_SHM_FOLDER, &status) == 0 ? hash(status.st_dev ^ (status.st_ino << 32), "/")
-                                               : 0;
 }
 
 /* The numbers of the machine's own namespaces. */
@@ -97,18 +78,30 @@ static bool is_alone(void)
     return made_here;
 }
 
-/* The IPC namespace, for others to compare. A process that may not attach memory of System V does not see
- * its neighbours' either, as if it were in a namespace of its own; so it says that it is. Then another BTL
- * leads to those of its neighbours that have such memory. */
-static uint64_t ipc_number(void)
+static regx_shm_node_t this_node(void)
 {
-    struct shmid_ds status;
+    regx_shm_node_t node = {.processes = namespace_number(REGX_PROC "ns/pid"),
+                            .ipc = namespace_number(REGX_PROC "ns/ipc"),
+                            .users = namespace_number(REGX_PROC "ns/user")};
+    struct utsname names = {0};
+    struct shmid_ds segment;
+    struct stat folder;
+    char boot[64] = "";
 
-    if ((shmat(-1, NULL, 0) == (void *)-1 && errno != EINVAL) ||
-        (shmctl(-1, IPC_STAT, &status) != 0 && errno != EINVAL)) {
-        return UINT64_MAX - (uint64_t)gettid();
+    regx_read_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+    uname(&names);
+    node.machine = hash(hash(UINT64_C(0xcbf29ce484222325), boot), names.nodename);
+    if (stat(REGX_SHM_FOLDER, &folder) == 0) {
+        node.memory = hash(folder.st_dev ^ (folder.st_ino << 32), "/");
     }
-    return namespace_number(REGX_PROC "ns/ipc");
+    /* A process that may not attach memory of System V does not see its neighbours' either, as if it were
+     * in an IPC namespace of its own; so it says that it is. Then another BTL leads to those of its
+     * neighbours that have such memory. */
+    if ((shmat(-1, NULL, 0) == (void *)-1 && errno != EINVAL) ||
+        (shmctl(-1, IPC_STAT, &segment) != 0 && errno != EINVAL)) {
+        node.ipc = UINT64_MAX - (uint64_t)gettid();
+    }
+    return node;
 }
 
 /* ---- opening and closing ---- */
@@ -215,11 +208,7 @@ static regx_status_t open_shm(const regx_transport_config_t *config, regx_error_
                                         .cookie_address = (uintptr_t)&shm->queue->cookie,
                                         .cookie = cookie,
                                         .life = regx_life_begin(&shm->life),
-                                        .node = {.machine = machine(),
-                                                 .processes = namespace_number(REGX_PROC "ns/pid"),
-                                                 .ipc = ipc_number(),
-                                                 .users = namespace_number(REGX_PROC "ns/user"),
-                                                 .memory = folder_number()}};
+                                        .node = this_node()};
     regx_list_init(&shm->zcopies);
     regx_list_init(&shm->turns);
     regx_list_init(&shm->ending);
