@@ -38,7 +38,10 @@ static const char *why_no_verbs(void)
     const bool found = glob(DEVICES "/*", GLOB_NOSORT, NULL, &devices) == 0;
 
     globfree(&devices);
-    return !REGX_HAVE_VERBS ? "built without rdma-core" : found ? NULL : "no RDMA device here";
+    if (!REGX_HAVE_VERBS) {
+        return "built without rdma-core";
+    }
+    return found ? NULL : "no RDMA device here";
 }
 
 #define VERBS_ROW(type, field, ...)                                                                \
