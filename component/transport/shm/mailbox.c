@@ -209,41 +209,6 @@ static bool goes_past_caches(const regx_mailbox_out_t *out, size_t payload_lengt
            (out->balance <= 0 || 2 * out->part <= out->cache);
 }
 
-/* Where in the payload stream `length` contiguous bytes start, of which the first `gap` are left out, or
- * UINT64_MAX if there is no room. past: they are written past the caches. */
-static uint64_t payload_room(regx_mailbox_out_t *out, size_t gap, size_t length, bool past)
-{
-    /* Until frames of that length always have room once the poller has taken all. It reports what is free
-     * by quarters of what it has brought in, which ends with a page; and up to a frame is skipped at the
-     * end. */
-    while (out->part < out->ring &&
-           (out->part + out->page) / 4 + 2 * regx_align_up(length, 64) > out->part) {
-        grow(out);
-    }
-    const uint64_t at = offset_in_ring(out->payload, out->ring);
-    uint64_t skip; /* the end of the ring, where it does not fit in one piece */
-
-    for (;; grow(out)) {
-        skip = at + length > out->part ? out->ring - at : 0;
-        const uint64_t end = out->payload + skip + regx_align_up(length, 64);
-        if (end - out->consumed_payload > out->ring) {
-            look_at_consumed(out, &out->memory->consumed.payload, &out->consumed_payload,
-                             !reads_elsewhere(out) || out->payload / out->ring % TIMED == 0);
-        }
-        if (end - out->consumed_payload <= out->ring) { /* nothing is written over */
-            break;
-        }
-        if (out->part == out->ring || out->part >= BURST * length) {
-            return UINT64_MAX;
-        }
-    }
-    const bool soon = !regx_cpu_is_amd() && out->part < PART_SOON;
-    if (skip > 0 && (gap == 0 || soon) && !past && ++out->laps >= (soon ? LAPS_SOON : LAPS)) {
-        grow(out);
-    }
-    return out->payload + skip;
-}
-
 /* The ring's pages up to `end`, in the ring, are there. */
 static void bring_in(const regx_mailbox_memory_t *memory, uint64_t end, size_t *brought_in,
                      int advice)
@@ -263,12 +228,37 @@ static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const vo
     const size_t skew = is_long ? regx_copy_skew(pack == NULL ? payload : NULL, header_length) : 0;
     const size_t gap = length <= GAPPED_MAX ? out->ring / GAP_PART : 0;
     const bool past = pack == NULL && goes_past_caches(out, payload_length);
-    uint64_t position = payload_room(out, gap, gap + skew + length, past);
+    const size_t taken = gap + skew + length; /* contiguous bytes */
+    uint64_t skip;                            /* the end of the ring, where that does not fit */
 
-    if (position == UINT64_MAX) {
-        return REGX_AGAIN;
+    /* Until frames of that length always have room once the poller has taken all. It reports what is free
+     * by quarters of what it has brought in, which ends with a page; and up to a frame is skipped at the
+     * end. */
+    while (out->part < out->ring &&
+           (out->part + out->page) / 4 + 2 * regx_align_up(taken, 64) > out->part) {
+        grow(out);
     }
-    position += gap + skew;
+    for (;; grow(out)) {
+        const uint64_t from = offset_in_ring(out->payload, out->ring);
+
+        skip = from + taken > out->part ? out->ring - from : 0;
+        const uint64_t end = out->payload + skip + regx_align_up(taken, 64);
+        if (end - out->consumed_payload > out->ring) {
+            look_at_consumed(out, &out->memory->consumed.payload, &out->consumed_payload,
+                             !reads_elsewhere(out) || out->payload / out->ring % TIMED == 0);
+        }
+        if (end - out->consumed_payload <= out->ring) { /* nothing is written over */
+            break;
+        }
+        if (out->part == out->ring || out->part >= BURST * taken) {
+            return REGX_AGAIN;
+        }
+    }
+    const bool soon = !regx_cpu_is_amd() && out->part < PART_SOON;
+    if (skip > 0 && (gap == 0 || soon) && !past && ++out->laps >= (soon ? LAPS_SOON : LAPS)) {
+        grow(out);
+    }
+    const uint64_t position = out->payload + skip + gap + skew;
     const uint64_t at = offset_in_ring(position, out->ring);
     bring_in(out->memory, at + length, &out->brought_in, MADV_POPULATE_WRITE);
     regx_copy_frame(out->memory->payload + at, header, header_length, pack, payload,

@@ -57,7 +57,7 @@
 #define REGX_MAILBOX_SPAN (64 * REGX_MAILBOX_SPAN_LINES - 8) /* in so many lines */
 #define REGX_MAILBOX_PAYLOAD_MAX (1u << 20)   /* bytes of the ring of payload: a power of two */
 #define REGX_MAILBOX_PAYLOAD_MIN (128u << 10) /* where memory is short, or for many neighbours */
-/* A frame and one line take less than 3/8 of the shortest ring (mailbox.c's payload_room). Long payload
+/* A frame and one line take less than 3/8 of the shortest ring (mailbox.c's post_payload). Long payload
  * keeps its place within its cache line (base/copy.h), and so may begin later in the first line. */
 #define REGX_MAILBOX_MAX 32848u  /* an eager message of 32 KiB with its headers */
 #define REGX_MAILBOX_ZCOPIES 32u /* frames of the poster's pool not yet returned */
