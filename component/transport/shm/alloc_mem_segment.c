@@ -48,9 +48,9 @@ struct regx_alloc_mem_block {
 
 /* ---- segments ---- */
 
-/* A new segment is one free block of `whole` bytes at least, at the end of the list.
+/* A new segment is one free block of `whole` bytes at least. `last`: the end of the list of blocks.
  * NULL; or why it cannot be made. */
-static const char *add_segment_locked(regx_shm_t *shm, size_t whole)
+static const char *add_segment_locked(regx_shm_t *shm, size_t whole, regx_alloc_mem_block_t **last)
 {
     regx_alloc_mem_t *alloc_mem = &shm->alloc_mem;
     regx_alloc_mem_shared_t *shared = &regx_shm_main(shm)->alloc_mem; /* only written */
@@ -58,7 +58,6 @@ static const char *add_segment_locked(regx_shm_t *shm, size_t whole)
     const size_t wanted =
         regx_align_up(regx_max(whole, alloc_mem->bytes / SEGMENT_PART), SEGMENT_UNIT);
     const size_t length = regx_min(wanted, left & ~(regx_page_size() - 1));
-    regx_alloc_mem_block_t **last = &alloc_mem->blocks;
     regx_alloc_mem_name_t name = {.length = length};
     void *base;
 
@@ -72,9 +71,6 @@ static const char *add_segment_locked(regx_shm_t *shm, size_t whole)
     }
     name.base = (uintptr_t)base;
     *block = (regx_alloc_mem_block_t){.base = base, .length = length, .segment = alloc_mem->count};
-    while (*last != NULL) {
-        last = &(*last)->next;
-    }
     *last = block;
     alloc_mem->bytes += length;
     alloc_mem->names[alloc_mem->count] = name;
@@ -84,30 +80,6 @@ static const char *add_segment_locked(regx_shm_t *shm, size_t whole)
 }
 
 /* ---- blocks ---- */
-
-/* The first free block of that length at least; what it has more becomes a block of its own, if
- * there is memory for that. NULL: there is none. */
-static void *take_block_locked(regx_alloc_mem_t *alloc_mem, size_t length)
-{
-    regx_alloc_mem_block_t *block = alloc_mem->blocks;
-
-    while (block != NULL && (block->used || block->length < length)) {
-        block = block->next;
-    }
-    if (block == NULL) {
-        return NULL;
-    }
-    regx_alloc_mem_block_t *rest = block->length > length ? malloc(sizeof(*rest)) : NULL;
-    if (rest != NULL) {
-        *rest = *block;
-        rest->base += length;
-        rest->length -= length;
-        block->length = length;
-        block->next = rest;
-    }
-    block->used = true;
-    return block->base;
-}
 
 void *regx_shm_allocate(regx_transport_t *transport, size_t length)
 {
@@ -120,8 +92,25 @@ void *regx_shm_allocate(regx_transport_t *transport, size_t length)
         return NULL;
     }
     regx_lock(&shm->alloc_mem.lock);
-    while (length <= most && (memory = take_block_locked(&shm->alloc_mem, whole)) == NULL &&
-           (reason = add_segment_locked(shm, whole)) == NULL) {
+    /* The first free block of that length at least, or a new segment's. */
+    regx_alloc_mem_block_t **at = &shm->alloc_mem.blocks;
+    while (*at != NULL && ((*at)->used || (*at)->length < whole)) {
+        at = &(*at)->next;
+    }
+    if (length <= most && (*at != NULL || (reason = add_segment_locked(shm, whole, at)) == NULL)) {
+        regx_alloc_mem_block_t *block = *at;
+        /* What it has more becomes a block of its own, if there is memory for that. */
+        regx_alloc_mem_block_t *rest = block->length > whole ? malloc(sizeof(*rest)) : NULL;
+
+        if (rest != NULL) {
+            *rest = *block;
+            rest->base += whole;
+            rest->length -= whole;
+            block->length = whole;
+            block->next = rest;
+        }
+        block->used = true;
+        memory = block->base;
     }
     regx_unlock(&shm->alloc_mem.lock);
     if (memory == NULL) {
