@@ -173,6 +173,17 @@ const regx_alloc_mem_name_t *regx_alloc_mem_find(const regx_shm_t *shm, const vo
 
 /* ---- a peer's ---- */
 
+/* Each segment is mapped once, at the first copy that could use it; that the peer has ended does not
+ * harm. Of progress, or of who drops the peer. */
+struct regx_alloc_mem_view {
+    uint32_t count; /* segments looked at */
+    struct mapped {
+        uint64_t base; /* in the peer */
+        uint64_t length;
+        char *here; /* NULL: it could not be mapped, and the kernel copies */
+    } segments[REGX_ALLOC_MEM_SEGMENTS];
+};
+
 char *regx_alloc_mem_map(const regx_shm_t *shm, const regx_shm_piece_t *piece)
 {
     if (piece->alloc_mem == NULL) {
@@ -201,10 +212,10 @@ char *regx_alloc_mem_map(const regx_shm_t *shm, const regx_shm_piece_t *piece)
                                      "shm: a peer's MPI_Alloc_mem cannot be mapped");
         }
         view->segments[view->count++] =
-            (struct regx_alloc_mem_mapped){.base = name.base, .length = name.length, .here = here};
+            (struct mapped){.base = name.base, .length = name.length, .here = here};
     }
     for (uint32_t i = 0; view != NULL && i < view->count; i++) {
-        const struct regx_alloc_mem_mapped *segment = &view->segments[i];
+        const struct mapped *segment = &view->segments[i];
 
         if (segment->here != NULL && piece->remote >= segment->base &&
             regx_within(piece->remote - segment->base, piece->length, segment->length)) {
@@ -217,7 +228,7 @@ char *regx_alloc_mem_map(const regx_shm_t *shm, const regx_shm_piece_t *piece)
 void regx_alloc_mem_drop(regx_alloc_mem_view_t **view)
 {
     for (uint32_t i = 0; *view != NULL && i < (*view)->count; i++) {
-        const struct regx_alloc_mem_mapped *segment = &(*view)->segments[i];
+        const struct mapped *segment = &(*view)->segments[i];
 
         if (segment->here != NULL) {
             munmap(segment->here, segment->length);

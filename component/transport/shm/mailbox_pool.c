@@ -6,6 +6,10 @@
 
 #include "transport/shm/shm_internal.h"
 
+/* Bytes of all rings of a process for the neighbours that it has when they are made, unless rings of
+ * REGX_MAILBOX_PAYLOAD_MIN take more. */
+#define ALL_RINGS (8u << 20)
+
 /* Mailboxes that lie in one segment of shared memory. */
 struct regx_mailbox_segment {
     struct regx_mailbox_segment *next;
@@ -19,7 +23,7 @@ uint32_t regx_mailbox_ring_choose(size_t neighbours, size_t all, size_t room)
     uint32_t ring = REGX_MAILBOX_PAYLOAD_MAX;
 
     while (ring > REGX_MAILBOX_PAYLOAD_MIN &&
-           (neighbours > REGX_MAILBOX_POOL_RINGS / ring || all * regx_mailbox_size(ring) > room)) {
+           (neighbours > ALL_RINGS / ring || all * regx_mailbox_size(ring) > room)) {
         ring /= 2;
     }
     return ring;

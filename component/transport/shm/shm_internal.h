@@ -161,6 +161,7 @@ typedef struct regx_alloc_mem_shared {
 } regx_alloc_mem_shared_t;
 
 typedef struct regx_alloc_mem_block regx_alloc_mem_block_t;
+typedef struct regx_alloc_mem_view regx_alloc_mem_view_t; /* a peer's segments, mapped here */
 
 typedef struct regx_alloc_mem {
     regx_lock_t lock;                                     /* a leaf; of what follows */
@@ -169,17 +170,6 @@ typedef struct regx_alloc_mem {
     size_t bytes;                                         /* of all segments */
     regx_alloc_mem_block_t *blocks;                       /* of all segments, free or not */
 } regx_alloc_mem_t;
-
-/* The segments of a peer, mapped here. Each is mapped once, at the first copy that could use it;
- * that the peer has ended does not harm. Of progress, or of who drops the peer. */
-typedef struct regx_alloc_mem_view {
-    uint32_t count; /* segments looked at */
-    struct regx_alloc_mem_mapped {
-        uint64_t base; /* in the peer */
-        uint64_t length;
-        char *here; /* NULL: it could not be mapped, and the kernel copies */
-    } segments[REGX_ALLOC_MEM_SEGMENTS];
-} regx_alloc_mem_view_t;
 
 /* ---- mailboxes ---- */
 
@@ -204,9 +194,6 @@ typedef struct regx_mailbox_pool {
 } regx_mailbox_pool_t;
 
 #define REGX_MAILBOX_POOL_UNIT 4u /* mailboxes per segment, at most */
-/* Bytes of all rings of a process for the neighbours that it has when they are made, unless rings of
- * REGX_MAILBOX_PAYLOAD_MIN take more. */
-#define REGX_MAILBOX_POOL_RINGS (8u << 20)
 
 /* ---- the transport ---- */
 
