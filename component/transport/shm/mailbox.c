@@ -327,30 +327,11 @@ regx_status_t regx_mailbox_post_line(regx_mailbox_out_t *out, regx_frame_kind_t 
     return REGX_OK;
 }
 
-static regx_status_t peek_payload(regx_mailbox_in_t *in, const regx_mailbox_line_t *line,
-                                  regx_frame_t *frame)
-{
-    uint64_t position;
-
-    memcpy(&position, line->data, sizeof(position));
-    const uint64_t at = offset_in_ring(position, in->ring);
-    if (frame->length > REGX_MAILBOX_MAX || position - in->payload > in->ring ||
-        at + frame->length > in->ring) {
-        return REGX_INVALID;
-    }
-    bring_in(in->memory, at + frame->length, &in->brought_in, MADV_POPULATE_READ);
-    frame->data = in->memory->payload + at;
-    frame->offset = position;
-    for (size_t ahead = 0; ahead < frame->length && ahead < FETCHED; ahead += 64) {
-        __builtin_prefetch(in->memory->payload + at + ahead);
-    }
-    return REGX_OK;
-}
-
 regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
 {
     const regx_mailbox_line_t *line = in->next;
     const uint64_t head = atomic_load_explicit(&line->head, memory_order_acquire);
+    uint64_t at;
 
     if ((uint32_t)head != in->lap) {
         return REGX_AGAIN;
@@ -382,7 +363,18 @@ regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
         frame->data = line->data;
         return frame->length <= REGX_MAILBOX_INLINE ? REGX_OK : REGX_INVALID;
     case REGX_FRAME_PAYLOAD:
-        return peek_payload(in, line, frame);
+        memcpy(&frame->offset, line->data, sizeof(frame->offset));
+        at = offset_in_ring(frame->offset, in->ring);
+        if (frame->length > REGX_MAILBOX_MAX || frame->offset - in->payload > in->ring ||
+            at + frame->length > in->ring) {
+            return REGX_INVALID;
+        }
+        bring_in(in->memory, at + frame->length, &in->brought_in, MADV_POPULATE_READ);
+        frame->data = in->memory->payload + at;
+        for (size_t ahead = 0; ahead < frame->length && ahead < FETCHED; ahead += 64) {
+            __builtin_prefetch(in->memory->payload + at + ahead);
+        }
+        return REGX_OK;
     case REGX_FRAME_ZCOPY:
         memcpy(&frame->lent, line->data, sizeof(frame->lent));
         return frame->lent.token < REGX_MAILBOX_ZCOPIES ? REGX_OK : REGX_INVALID;
