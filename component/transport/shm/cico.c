@@ -460,8 +460,9 @@ regx_status_t regx_cico_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
 static regx_cico_row_t row_of(const regx_get_t *get)
 {
     const regx_cico_row_t row = atomic_load_explicit(&peers_cell(get)->row, memory_order_relaxed);
+    const regx_shm_conn_t *conn = regx_shm_conn_of(get->pending.conn);
     const size_t bytes =
-        regx_shm_conn_of(get->pending.conn)->peer.address.pool_offset - regx_cico_offset();
+        conn->peer.address.pool_offset - regx_shm_of(conn->super.transport)->cico_offset;
     const uint32_t buffers = (uint32_t)regx_min(bytes / REGX_CICO_SIZE, REGX_CICO_BUFFERS);
 
     return row.first < buffers && row.count <= buffers - row.first ? row : (regx_cico_row_t){0};
