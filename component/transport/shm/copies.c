@@ -79,9 +79,10 @@ static outcome_t serve_plain(regx_shm_t *shm, regx_pending_t *op, regx_status_t 
 {
     const size_t left = left_of(op), length = regx_claim_piece(left);
 
-    *status = left == 0
-                  ? REGX_OK
-                  : regx_shm_copy_part(shm, op, op->from_end ? left - length : op->moved, length);
+    *status = REGX_OK;
+    if (left > 0) {
+        *status = regx_shm_copy_part(shm, op, op->from_end ? left - length : op->moved, length);
+    }
     if (*status != REGX_OK) {
         return COPY_ENDED;
     }

@@ -224,8 +224,8 @@ static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const vo
                                   size_t payload_length)
 {
     const size_t length = header_length + payload_length;
-    const bool is_long = payload_length > REGX_COPY_PIECE;
-    const size_t skew = is_long ? regx_copy_skew(pack == NULL ? payload : NULL, header_length) : 0;
+    const void *plain = pack == NULL ? payload : NULL;
+    const size_t skew = payload_length > REGX_COPY_PIECE ? regx_copy_skew(plain, header_length) : 0;
     const size_t gap = length <= GAPPED_MAX ? out->ring / GAP_PART : 0;
     const bool past = pack == NULL && goes_past_caches(out, payload_length);
     const size_t taken = gap + skew + length; /* contiguous bytes */
