@@ -26,9 +26,9 @@
  *   line < spans_until
  *     A frame of several lines may have left bytes where a head is expected, and they may happen to be
  *     the number of this lap. The poster clears such a line before the poller looks at it (clear_behind
- *     in mailbox.c). The short way clears none, so it is closed: short_until is 0. (post_span
- *     need not close it: short_until is at most consumed_lines + LINES, so it ends before the lines in
- *     which that frame has left bytes come round again.)
+ *     in mailbox.c). The short way clears none, so it is closed: short_until is 0. (The post of such a
+ *     frame need not close it: short_until is at most consumed_lines + LINES, so it ends before the lines
+ *     in which that frame has left bytes come round again.)
  *
  * For the bytes of the ring of payload the same holds, but for the short way:
  *
