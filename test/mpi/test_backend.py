@@ -20,8 +20,7 @@ def kept(mpi: Mpi, backend: str, size: int = SIZE, opened: int = 0, **regx: obje
     return job.checked(ranks=2)
 
 
-@pytest.mark.parametrize("backend,opened", [("hooks", 0), ("notifier", 0), ("hooks+notifier", 3),
-                                            ("retain", 1)])
+@pytest.mark.parametrize("backend,opened", [("hooks", 0), ("notifier", 0), ("hooks+notifier", 3), ("retain", 1)])
 def test_a_buffer_left_alone_is_registered_once(mpi: Mpi, backend: str, opened: int) -> None:
     """Also if a tool has read the parameters before MPI_Init, which starts nothing (hazard 27)."""
     for report in kept(mpi, backend, opened=opened).reports:

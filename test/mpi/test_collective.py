@@ -12,7 +12,5 @@ def test_collectives_are_right(mpi: Mpi, seed: int) -> None:
 def test_scatter_to_many_ranks_is_right(mpi: Mpi, seed: int, full: bool) -> None:
     """Hazard 21: one rank's many peers at once."""
     ranks = 81 if full else 24
-    job = mpi("collective", "--seed", seed, "--roots", 1, "--sizes", "8,100000", "scatter",
-              ranks=ranks)
-    job.checked(ranks).carried("auto", range((ranks - 1) * 100_000, ranks * ranks * 100_000))
-    job.over("shm")
+    job = mpi("collective", "--seed", seed, "--roots", 1, "--sizes", "8,100000", "scatter", ranks=ranks)
+    job.checked(ranks).carried("auto", range((ranks - 1) * 100_000, ranks * ranks * 100_000)).over("shm")

@@ -28,8 +28,7 @@ def test_report_has_the_keys_of_the_table(mpi: Mpi, tmp_path: Path) -> None:
         assert (host, int(number)) == (socket.gethostname(), rank) and int(process) > 1
         assert list(report) == list(tables()["report"])
         assert all(isinstance(report[key], str) and report[key] for key in keys("text")), report
-        assert all(isinstance(report[key], int) and report[key] >= 0
-                   for key in keys("number")), report
+        assert all(isinstance(report[key], int) and report[key] >= 0 for key in keys("number")), report
         assert all(isinstance(report[key], dict) for key in keys("object")), report
         assert report["peers"] in (2, 3), report  # itself, or not
         assert report["openmpi"].split(".")[:1] in (["4"], ["5"], ["6"]), report

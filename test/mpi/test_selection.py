@@ -42,8 +42,7 @@ def test_higher_exclusivity_takes_the_node(mpi: Mpi) -> None:
     path, other = ("frag", "bounce") if hindered(mpi) else ("bounce", "frag")
     assert job.total(f"bytes_{path}") >= LARGE, str(job)
     assert job.total(f"bytes_{other}") == 0, str(job)
-    job = traffic(mpi, btl="regx,vader,self", regx=regx,
-                  mca={"btl_vader_flags": "send"}).checked(ranks=2)
+    job = traffic(mpi, btl="regx,vader,self", regx=regx, mca={"btl_vader_flags": "send"}).checked(ranks=2)
     assert job.total("bytes_bounce") >= LARGE, str(job)
 
 

@@ -15,8 +15,7 @@ ATTEMPTS = 8
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_random_operations_are_right(mpi: Mpi, tmp_path: Path, way: str, seed: int,
-                                     full: bool) -> None:
+def test_random_operations_are_right(mpi: Mpi, tmp_path: Path, way: str, seed: int, full: bool) -> None:
     if way == "remap" and pages_cannot_be_moved():
         pytest.skip("no UFFDIO_MOVE here")
     if way.startswith("pinned") and refused(IO_URING_SETUP, 1, 0):

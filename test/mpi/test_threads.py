@@ -5,15 +5,13 @@ import pytest
 from launch import Mpi
 
 
-@pytest.mark.parametrize("strategy,shared", [("pipeline", ["--shared"]), ("together", []),
-                                             ("auto", ["--shared"])])
+@pytest.mark.parametrize("strategy,shared", [("pipeline", ["--shared"]), ("together", []), ("auto", ["--shared"])])
 @pytest.mark.whole
 def test_several_threads_exchange_messages(mpi: Mpi, full: bool, seed: int, strategy: str,
                                            shared: list[str]) -> None:
     """Mixed sizes in several threads of each rank, to itself too."""
-    job = mpi("threads", "--seed", seed, "--rounds", 600 if full else 60, *shared, ranks=3,
-              regx={"rendezvous": strategy}).checked(ranks=3)
-    job.carried(strategy)
+    mpi("threads", "--seed", seed, "--rounds", 600 if full else 60, *shared, ranks=3,
+        regx={"rendezvous": strategy}).checked(ranks=3).carried(strategy)
 
 
 def test_several_threads_share_two_slots(mpi: Mpi, seed: int) -> None:

@@ -59,8 +59,7 @@ def test_messages_among_several_ranks_are_right(mpi: Mpi, tmp_path: Path, seed: 
               for send, receive in (("isend", "irecv"), ("send", "late"), ("bsend", "probe"))]
     job = mpi("transfer", "--seed", seed, "--iterations", 3, sample.write(cases, tmp_path),
               ranks=ranks, regx={"rendezvous": strategy})
-    job.checked(ranks)
-    job.carried(strategy)
+    job.checked(ranks).carried(strategy)
 
 
 def test_derived_types_and_buffered_sends_go_in_fragments(mpi: Mpi, tmp_path: Path, seed: int) -> None:
@@ -123,9 +122,8 @@ def test_other_chunk_slot_and_pool_sizes_are_right(mpi: Mpi, tmp_path: Path, see
     sizes = [PAGE + 1, 65_535, 65_537, 262_145, MIB - 1, 3 * MIB + 5, sample.ODD[1]]
     cases = [sample.of_size(size, rng, plain=True) for size in sizes]
     cases += [sample.of_size(size, rng, plain=False) for size in sizes]
-    job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path),
-              regx={"rendezvous": strategy, **shape}).checked(ranks=2)
-    job.carried(strategy)
+    mpi("transfer", "--seed", seed, sample.write(cases, tmp_path),
+        regx={"rendezvous": strategy, **shape}).checked(ranks=2).carried(strategy)
 
 
 @pytest.mark.parametrize("strategy", ["read", "together"])

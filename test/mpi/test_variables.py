@@ -11,8 +11,7 @@ NOT_COUNTED = {"rank", "eager_limit", "peers"}  # what the report says of the pr
 
 
 def values(file: Path) -> dict[str, int]:
-    return {name: int(value) for name, value in
-            (line.split() for line in file.read_text().splitlines())}
+    return {name: int(value) for name, value in (line.split() for line in file.read_text().splitlines())}
 
 
 @pytest.mark.parametrize("strategy,backend", [("read", "none"), ("direct", "notifier")])
