@@ -88,23 +88,35 @@ static char *read_of(const char *thread, const char *what)
     return text;
 }
 
-/* Then a signal would wait, and each later one behind it, until this user may send none to anybody. */
-static bool blocks(const char *thread)
+/* If a thread is in a call that takes memory away it gets a ticket, and the signal. */
+static void look_at(const char *thread)
 {
     static const char before[] = "\nSigBlk:\t";
-    const char *at = strstr(read_of(thread, "status"), before);
+    enum { DONTNEED_LOCKED = 24 }; /* since Linux 5.18 */
+    const struct kind *kind = NULL;
+    struct sigaction now;
+    uint64_t words[WORDS];
 
-    return at == NULL || (strtoull(at + strlen(before), NULL, 16) >> (signal_number - 1) & 1) != 0;
-}
-
-static void issue(const char *thread, const struct kind *kind, const uint64_t words[WORDS])
-{
+    /* Of a thread that runs, or waits in no call, that has fewer words. */
+    if (sscanf(read_of(thread, "syscall"), "%lu %lx %lx %lx %lx %lx %lx %lx %lx", &words[0],
+               &words[1], &words[2], &words[3], &words[4], &words[5], &words[6], &words[7],
+               &words[8]) != WORDS) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        kind = kinds[i].number == words[NUMBER] ? &kinds[i] : kind;
+    }
+    /* Others may be long in the kernel, too (MADV_POPULATE_WRITE), and are innocent. */
+    if (kind == NULL ||
+        (kind->number == SYS_madvise && words[THIRD] != MADV_DONTNEED &&
+         words[THIRD] != MADV_REMOVE && words[THIRD] != MADV_FREE &&
+         words[THIRD] != DONTNEED_LOCKED) ||
+        (kind->number == SYS_mmap && (words[FOURTH] & MAP_FIXED) == 0)) {
+        return;
+    }
     const uint32_t number = atomic_fetch_add(&issued, 1);
     ticket_t *ticket = &tickets[number % TICKETS];
-    siginfo_t info = {.si_code = SI_QUEUE, .si_value.sival_int = (int)number};
     uint32_t was = atomic_load(&ticket->state);
-    struct sigaction now;
-
     if (was % STATES == TAKING ||
         !atomic_compare_exchange_strong(&ticket->state, &was, number * STATES + NONE)) {
         return;
@@ -112,46 +124,26 @@ static void issue(const char *thread, const struct kind *kind, const uint64_t wo
     ticket->kind = kind;
     memcpy(ticket->words, words, sizeof(ticket->words));
     atomic_store(&ticket->state, number * STATES + SEEN);
-    if (signal_number != 0 && sigaction(signal_number, NULL, &now) == 0 &&
-        now.sa_sigaction == take && !blocks(thread)) { /* the program has not taken it since */
+    if (signal_number == 0 || sigaction(signal_number, NULL, &now) != 0 ||
+        now.sa_sigaction != take) {
+        return; /* or the program has taken it since */
+    }
+    /* To one that blocks the signal it would wait, and each later one behind it, until this user may send none to
+     * anybody. */
+    const char *blocked = strstr(read_of(thread, "status"), before);
+    if (blocked != NULL &&
+        (strtoull(blocked + strlen(before), NULL, 16) >> (signal_number - 1) & 1) == 0) {
+        siginfo_t info = {.si_code = SI_QUEUE, .si_value.sival_int = (int)number};
+
         regx_raw(SYS_rt_tgsigqueueinfo, getpid(), atoi(thread), signal_number, (long)&info, 0);
     }
 }
 
-/* Whether a call takes memory away. Others may be long in the kernel, too (MADV_POPULATE_WRITE), and are innocent. */
-static bool takes_away(const uint64_t words[WORDS])
-{
-    enum { DONTNEED_LOCKED = 24 }; /* since Linux 5.18 */
+int __real_regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHANGES]);
+int __wrap_regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHANGES]);
 
-    switch (words[NUMBER]) {
-    case SYS_madvise:
-        return words[THIRD] == MADV_DONTNEED || words[THIRD] == MADV_REMOVE ||
-               words[THIRD] == MADV_FREE || words[THIRD] == DONTNEED_LOCKED;
-    case SYS_mmap:
-        return (words[FOURTH] & MAP_FIXED) != 0;
-    default:
-        return true;
-    }
-}
-
-/* Of a thread that runs, or waits in no call, that has fewer words. */
-static void look_at(const char *thread)
-{
-    uint64_t words[WORDS];
-
-    if (sscanf(read_of(thread, "syscall"), "%lu %lx %lx %lx %lx %lx %lx %lx %lx", &words[0],
-               &words[1], &words[2], &words[3], &words[4], &words[5], &words[6], &words[7],
-               &words[8]) != WORDS) {
-        return;
-    }
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        if (kinds[i].number == words[NUMBER] && takes_away(words)) {
-            issue(thread, &kinds[i], words);
-        }
-    }
-}
-
-static void look_around(void)
+/* The linker puts it in the place of the notifier's: it looks around before that reads. */
+int __wrap_regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHANGES])
 {
     static _Alignas(8) char entries[8192]; /* the reader is one thread */
     const long tasks = regx_raw(SYS_openat, AT_FDCWD, (long)REGX_PROC "..",
@@ -169,15 +161,6 @@ static void look_around(void)
         }
     }
     regx_raw(SYS_close, tasks, 0, 0, 0, 0);
-}
-
-int __real_regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHANGES]);
-int __wrap_regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHANGES]);
-
-/* The linker puts it in the place of the notifier's. */
-int __wrap_regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHANGES])
-{
-    look_around();
     return __real_regx_uffd_read(uffd, changes);
 }
 

@@ -19,9 +19,6 @@
 
 enum { USAGE = 2, FOUND = 3, NOT_FOLLOWED = 4, NOT_RUN = 126, NOT_FOUND = 127 };
 
-static FILE *json; /* NULL: not asked for */
-static int is_required, stops;
-
 /* Named by this process's descriptor, so that it needs none of the program's; and by the time, since in
  * another container the same path may be that of another command. */
 static bool make_sum(void)
@@ -85,37 +82,6 @@ static void name_json(char path[PATH_MAX], const char *given)
     }
 }
 
-/* Files are opened now, before the program has run for nothing. */
-static bool set(int option)
-{
-    char path[PATH_MAX], *end;
-
-    switch (option) {
-    case 0: /* it has its variable */
-        return true;
-    case 'l':
-        regx_check_sum->limit = strtoull(optarg, &end, 10);
-        if (regx_check_sum->limit - 1 < REGX_CHECK_FAULTS && *end == '\0') {
-            return true;
-        }
-        regx_check_say("--limit=%s: allowed: 1 to %d", optarg, REGX_CHECK_FAULTS);
-        return false;
-    case 'j':
-        name_json(path, optarg);
-        json = fopen(path, "we");
-        if (json == NULL) {
-            regx_check_say("--json=%s: %s", path, strerror(errno));
-        }
-        return json != NULL;
-    case 'p':
-        return read_patterns(optarg);
-    default:
-        regx_check_say("usage: regx-check [--require] [--json FILE] [--stop] [--limit N] "
-                       "[--suppress FILE] COMMAND [ARGUMENT...]; see man regx-check");
-        return false;
-    }
-}
-
 /* Beside this command, as in the tree that it is built in; else where it is installed. */
 static bool preload(void)
 {
@@ -166,7 +132,7 @@ static int run(char **arguments)
     return status;
 }
 
-static void write_json(int status, uint64_t suppressed)
+static void write_json(FILE *json, int status, uint64_t suppressed)
 {
     const regx_check_sum_t *sum = regx_check_sum;
     const char *between = "";
@@ -200,6 +166,7 @@ static void write_json(int status, uint64_t suppressed)
 
 int main(int argc, char **argv)
 {
+    static int is_required, stops;
     static const struct option options[] = {{"require", no_argument, &is_required, 1},
                                             {"json", required_argument, NULL, 'j'},
                                             {"stop", no_argument, &stops, 1},
@@ -208,22 +175,46 @@ int main(int argc, char **argv)
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
     uint64_t times[REGX_CHECK_VERDICTS];
-    char ended[64];
+    char path[PATH_MAX], ended[64], *end;
+    FILE *json = NULL;
     sigset_t all;
     int option;
 
     if (!make_sum()) {
         return NOT_RUN;
     }
+    /* Files are opened now, before the program has run for nothing. */
     while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
-        if (!set(option)) {
-            return option == 'h' ? 0 : USAGE;
+        switch (option) {
+        case 0: /* it has its variable */
+            break;
+        case 'l':
+            regx_check_sum->limit = strtoull(optarg, &end, 10);
+            if (regx_check_sum->limit - 1 >= REGX_CHECK_FAULTS || *end != '\0') {
+                regx_check_say("--limit=%s: allowed: 1 to %d", optarg, REGX_CHECK_FAULTS);
+                return USAGE;
+            }
+            break;
+        case 'j':
+            name_json(path, optarg);
+            json = fopen(path, "we");
+            if (json == NULL) {
+                regx_check_say("--json=%s: %s", path, strerror(errno));
+                return USAGE;
+            }
+            break;
+        case 'p':
+            if (!read_patterns(optarg)) {
+                return USAGE;
+            }
+            break;
+        default:
+            goto usage;
         }
     }
     regx_check_sum->stops = stops != 0;
     if (optind == argc) {
-        set('?');
-        return USAGE;
+        goto usage;
     }
     const int waited = preload() ? run(argv + optind) : NOT_RUN << 8;
     int status = WIFSIGNALED(waited) ? 128 + WTERMSIG(waited) : WEXITSTATUS(waited);
@@ -239,7 +230,7 @@ int main(int argc, char **argv)
         status = FOUND;
     }
     if (json != NULL) {
-        write_json(status, times[REGX_CHECK_SUPPRESSED]);
+        write_json(json, status, times[REGX_CHECK_SUPPRESSED]);
     }
     if (status > 128 && WIFSIGNALED(waited)) { /* ends as the program did */
         setrlimit(RLIMIT_CORE, &(struct rlimit){0});
@@ -249,4 +240,8 @@ int main(int argc, char **argv)
         raise(WTERMSIG(waited));
     }
     return status;
+usage:
+    regx_check_say("usage: regx-check [--require] [--json FILE] [--stop] [--limit N] "
+                   "[--suppress FILE] COMMAND [ARGUMENT...]; see man regx-check");
+    return option == 'h' ? 0 : USAGE;
 }

@@ -88,15 +88,22 @@ static int put_line(char *to, const char *before, const char *text, bool innermo
                    kept == 0 || mpi + kept == outer ? "" : left_out, outer);
 }
 
-/* Whether it is the first of those of which one line tells, and how often all of these were seen. A line tells of a
- * call that made memory stale, which is to be mended, whatever registered and used that memory. Beside a use none
- * tells that peers may have used it. */
-static bool is_first(const regx_check_fault_t *fault, uint64_t *times)
+/* A line tells of a call that made memory stale, which is to be mended, whatever registered and used that memory: so
+ * only the first of such faults is told, at_end with how often all of these were seen. Beside a use none tells that
+ * peers may have used it. */
+static void print_fault(const regx_check_fault_t *fault, bool at_end)
 {
+    static const char *const before[] = {"  registered ", "  made stale by ", "  used by "};
+    const bool told = at_end && fault->verdict != REGX_CHECK_REMOTE;
     const bool seen = strstr(fault->text[REGX_CHECK_CHANGED], " in ") != NULL;
-    bool first = true;
+    uint64_t times = 0;
+    char lines[LINE] = "";
+    char often[32] = "", who[32] = "";
+    int at = 0;
 
-    *times = 0;
+    if (regx_check_verdict_names[fault->verdict] == NULL) {
+        return;
+    }
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
         const regx_check_fault_t *other = &regx_check_sum->faults[i];
 
@@ -105,28 +112,11 @@ static bool is_first(const regx_check_fault_t *fault, uint64_t *times)
             strcmp(other->text[REGX_CHECK_CHANGED], fault->text[REGX_CHECK_CHANGED]) != 0) {
             continue;
         }
-        if (other->verdict == fault->verdict) {
-            first = first && other >= fault;
-            *times += other->times;
-        } else if (fault->verdict == REGX_CHECK_REMOTE) {
-            first = false;
+        if (other->verdict == fault->verdict && other >= fault) {
+            times += other->times;
+        } else if (other->verdict == fault->verdict || fault->verdict == REGX_CHECK_REMOTE) {
+            return; /* that one is told in its place */
         }
-    }
-    return first;
-}
-
-/* at_end: with how often, when only what is new is told. */
-static void print_fault(const regx_check_fault_t *fault, bool at_end)
-{
-    static const char *const before[] = {"  registered ", "  made stale by ", "  used by "};
-    const bool told = at_end && fault->verdict != REGX_CHECK_REMOTE;
-    uint64_t times;
-    char lines[LINE] = "";
-    char often[32] = "", who[32] = "";
-    int at = 0;
-
-    if (regx_check_verdict_names[fault->verdict] == NULL || !is_first(fault, &times)) {
-        return;
     }
     if (at_end) {
         snprintf(often, sizeof(often), "%lu time%s: ", times, times == 1 ? "" : "s");
@@ -185,26 +175,21 @@ static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *argument)
     return _URC_NO_REASON;
 }
 
-/* Whether the stack of the function that returns by `here` is still as it was. Where return addresses are
- * elsewhere (all but x86-64) it never is. */
-static bool is_unchanged(const walk_t *walk, const void *const *here)
-{
-    bool same = walk->count > 1 && walk->places[1] == here;
-
-    for (size_t i = 1; same && i < regx_min(walk->count, REGX_CHECK_FRAMES); i++) {
-        same = *walk->places[i] == walk->frames[i];
-    }
-    return same;
-}
-
-/* To walk takes longer than the rest of a registration. Most come from where the last one came from. */
+/* To walk takes longer than the rest of a registration. Most come from where the last one came from: then the places
+ * of its return addresses, this function's first, still have them. Where these are elsewhere (all but x86-64) they
+ * never do. */
 void regx_check_call_take(regx_check_call_t *call, const char *what, const void *from)
 {
     static __thread walk_t last;
     walk_t other = {.count = 0}, *walk = from == NULL ? &last : &other;
+    const void *const *const here = (const void *const *)__builtin_frame_address(0) + 1;
+    bool same = from == NULL && walk->count > 1 && walk->places[1] == here;
     size_t at = 0;
 
-    if (from != NULL || !is_unchanged(walk, (const void *const *)__builtin_frame_address(0) + 1)) {
+    for (size_t i = 1; same && i < regx_min(walk->count, REGX_CHECK_FRAMES); i++) {
+        same = *walk->places[i] == walk->frames[i];
+    }
+    if (!same) {
         walk->count = 0;
         _Unwind_Backtrace(step, walk);
     }
@@ -330,68 +315,13 @@ static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_c
 
 /* ---- faults ---- */
 
-/* Of what the faults of a process have in common: never 0. */
-static uint64_t key_of(const regx_check_finding_t *found)
-{
-    const unsigned char *const bytes = (const unsigned char *)found->calls;
-    uint64_t key = (uint64_t)getpid() << 8 | found->verdict;
-
-    for (size_t i = 0; i < sizeof(found->calls); i++) { /* frames that there are not are NULL */
-        key = (key ^ bytes[i]) * UINT64_C(0x100000001b3);
-    }
-    return key | 1;
-}
-
-/* *is_new: nobody had it. NULL: there is no place left. */
-static regx_check_fault_t *fault_of(uint64_t key, bool *is_new)
-{
-    *is_new = false;
-    for (uint64_t i = 0; i < regx_check_sum->limit; i++) {
-        regx_check_fault_t *fault = &regx_check_sum->faults[i];
-        uint64_t other = 0;
-
-        *is_new = atomic_compare_exchange_strong(&fault->key, &other, key);
-        if (*is_new || other == key) {
-            return fault;
-        }
-    }
-    return NULL;
-}
-
-static bool is_suppressed(const regx_check_fault_t *fault)
-{
-    for (const char *at = regx_check_sum->patterns; *at != '\0'; at += strlen(at) + 1) {
-        for (int i = 0; i < REGX_CHECK_EVENTS; i++) {
-            if (fnmatch(at, fault->text[i], 0) == 0) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-static void name_fault(regx_check_fault_t *fault, const regx_check_finding_t *found)
-{
-    char when[64];
-
-    fault->rank = rank;
-    fault->process = getpid();
-    fault->start = found->start;
-    fault->length = found->length;
-    snprintf(when, sizeof(when), "at %.3f s",
-             (double)(found->registered_ns - regx_check_sum->start_ns) * 1e-9);
-    for (int i = 0; i < REGX_CHECK_EVENTS; i++) {
-        const char *what = found->calls[i].what;
-
-        name_call(fault->text[i], what != NULL ? what : when, &found->calls[i]);
-    }
-    fault->verdict = is_suppressed(fault) ? REGX_CHECK_SUPPRESSED : found->verdict;
-}
-
 void regx_check_fault(regx_check_finding_t *found, const char *use)
 {
     const bool is_use = found->verdict != REGX_CHECK_REMOTE;
-    bool is_new;
+    const unsigned char *const bytes = (const unsigned char *)found->calls;
+    regx_check_fault_t *fault = NULL; /* there is no place left */
+    regx_check_verdict_t verdict = found->verdict;
+    bool is_new = false; /* nobody had that fault */
 
     if (found->verdict == REGX_CHECK_NONE) {
         return;
@@ -399,9 +329,38 @@ void regx_check_fault(regx_check_finding_t *found, const char *use)
     if (use != NULL) {
         regx_check_call_take(&found->calls[REGX_CHECK_USED], use, NULL);
     }
-    regx_check_fault_t *fault = fault_of(key_of(found), &is_new);
+    uint64_t key = (uint64_t)getpid() << 8 | found->verdict; /* of what is the same in a fault */
+    for (size_t i = 0; i < sizeof(found->calls); i++) { /* frames that there are not are NULL */
+        key = (key ^ bytes[i]) * UINT64_C(0x100000001b3);
+    }
+    key |= 1; /* 0: no fault yet */
+    for (uint64_t i = 0; i < regx_check_sum->limit && fault == NULL; i++) {
+        regx_check_fault_t *place = &regx_check_sum->faults[i];
+        uint64_t other = 0;
+
+        is_new = atomic_compare_exchange_strong(&place->key, &other, key);
+        fault = is_new || other == key ? place : NULL;
+    }
     if (is_new) {
-        name_fault(fault, found);
+        char when[64];
+
+        fault->rank = rank;
+        fault->process = getpid();
+        fault->start = found->start;
+        fault->length = found->length;
+        snprintf(when, sizeof(when), "at %.3f s",
+                 (double)(found->registered_ns - regx_check_sum->start_ns) * 1e-9);
+        for (int i = 0; i < REGX_CHECK_EVENTS; i++) {
+            const char *what = found->calls[i].what;
+
+            name_call(fault->text[i], what != NULL ? what : when, &found->calls[i]);
+        }
+        for (const char *at = regx_check_sum->patterns; *at != '\0'; at += strlen(at) + 1) {
+            for (int i = 0; i < REGX_CHECK_EVENTS; i++) {
+                verdict = fnmatch(at, fault->text[i], 0) == 0 ? REGX_CHECK_SUPPRESSED : verdict;
+            }
+        }
+        fault->verdict = verdict; /* last: from then on the command reads it */
     }
     atomic_fetch_add(fault != NULL ? &fault->times : &regx_check_sum->untold,
                      fault != NULL || is_use);
@@ -463,19 +422,25 @@ static void say_count(const char *before, uint64_t count, const char *after)
 
 static const char *why_nothing(const regx_check_sum_t *sum, const char *ended)
 {
-    return sum->processes == 0 ? "no process loaded libregx-check.so (the program is static, or "
-                                 "set-uid, or resets LD_PRELOAD)"
-           : sum->devices == 0 && access("/dev/infiniband", F_OK) != 0
-               ? "there is no RDMA device here (no /dev/infiniband)"
-           : ended != NULL ? ended
-           : sum->registrations > 0 && sum->postings == 0
-               ? "the program posts past libibverbs (by mlx5dv, as UCX does but for "
-                 "UCX_TLS=rc_verbs,ud_verbs,sm,self), or not at all"
-               : "messages go another way (within a node by a device with --mca pml ucx -x "
-                 "UCX_TLS=rc_verbs,ud_verbs,self, or --mca pml ob1 --mca btl regx,self --mca "
-                 "btl_regx_transport verbs), or by calls of libibverbs that do "
-                 "not come by here (dlsym, RTLD_DEEPBIND, a process that reset LD_PRELOAD, or one "
-                 "of another node: for these, mpirun ... regx-check COMMAND)";
+    if (sum->processes == 0) {
+        return "no process loaded libregx-check.so (the program is static, or set-uid, or resets "
+               "LD_PRELOAD)";
+    }
+    if (sum->devices == 0 && access("/dev/infiniband", F_OK) != 0) {
+        return "there is no RDMA device here (no /dev/infiniband)";
+    }
+    if (ended != NULL) {
+        return ended;
+    }
+    if (sum->registrations > 0 && sum->postings == 0) {
+        return "the program posts past libibverbs (by mlx5dv, as UCX does but for "
+               "UCX_TLS=rc_verbs,ud_verbs,sm,self), or not at all";
+    }
+    return "messages go another way (within a node by a device with --mca pml ucx -x "
+           "UCX_TLS=rc_verbs,ud_verbs,self, or --mca pml ob1 --mca btl regx,self --mca "
+           "btl_regx_transport verbs), or by calls of libibverbs that do not come by here (dlsym, "
+           "RTLD_DEEPBIND, a process that reset LD_PRELOAD, or one of another node: for these, "
+           "mpirun ... regx-check COMMAND)";
 }
 
 bool regx_check_sum_print(const char *ended)

@@ -120,16 +120,6 @@ static piece_t *place_of(const piece_t *piece, bool same, bool newest)
 
 static const char a_receive[] = "a receive";
 
-static void put_piece(piece_t piece)
-{
-    static uint64_t order;
-
-    pthread_mutex_lock(&pieces_lock);
-    piece.order = ++order;
-    *place_of(&piece, false, false) = piece;
-    pthread_mutex_unlock(&pieces_lock);
-}
-
 static bool take_piece(piece_t *piece, bool newest)
 {
     pthread_mutex_lock(&pieces_lock);
@@ -155,6 +145,7 @@ static void count_large(uint64_t bytes)
 static void use(const struct ibv_context *context, uint32_t number, const uint64_t *id,
                 const struct ibv_sge *list, size_t count, const char *how)
 {
+    static uint64_t order;
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < count; i++) {
@@ -165,7 +156,12 @@ static void use(const struct ibv_context *context, uint32_t number, const uint64
     }
     count_large(how != a_receive ? bytes : 0);
     if (id != NULL && count > 0) {
-        put_piece((piece_t){.context = context, .id = *id, .number = number, .sge = list[0]});
+        piece_t piece = {.context = context, .id = *id, .number = number, .sge = list[0]};
+
+        pthread_mutex_lock(&pieces_lock);
+        piece.order = ++order;
+        *place_of(&piece, false, false) = piece;
+        pthread_mutex_unlock(&pieces_lock);
     }
     atomic_fetch_add_explicit(&regx_check_sum->postings, 1, memory_order_relaxed);
 }
@@ -175,25 +171,6 @@ static void use(const struct ibv_context *context, uint32_t number, const uint64
 static void take_back(const struct ibv_context *context, uint32_t number, uint64_t id)
 {
     take_piece(&(piece_t){.context = context, .number = number, .id = id}, true);
-}
-
-static void will_receive(const struct ibv_context *context, uint32_t number,
-                         const struct ibv_recv_wr *request)
-{
-    for (; follows() && request != NULL; request = request->next) {
-        use(context, number, &request->wr_id, request->sg_list, (size_t)request->num_sge,
-            a_receive);
-    }
-}
-
-/* first: that was refused; NULL: some devices do not say. */
-static void will_not_receive(const struct ibv_context *context, uint32_t number,
-                             struct ibv_recv_wr *first, struct ibv_recv_wr **refused)
-{
-    *refused = first != NULL ? first : *refused;
-    for (; follows() && first != NULL; first = first->next) {
-        take_back(context, number, first->wr_id);
-    }
 }
 
 /* Whether it fills memory, and its completion is told. */
@@ -222,7 +199,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
         use(qp->context, qp->qp_num | READS, reads(at, true) ? &at->wr_id : NULL, at->sg_list,
             count, (at->send_flags & IBV_SEND_INLINE) == 0 ? how : NULL);
     }
-    struct ibv_send_wr *first = NULL; /* that was refused; some devices do not say */
+    struct ibv_send_wr *first = NULL; /* that was refused; NULL: some devices do not say */
     const int error = device_of(qp->context)->ops.post_send(qp, wr, &first);
     if (error != 0) {
         *refused = first != NULL ? first : *refused;
@@ -235,28 +212,35 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     return error;
 }
 
-static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **refused)
+/* To a queue pair of that number, or to a shared queue, by 0. */
+static int post_receive(const struct ibv_context *context, uint32_t number, struct ibv_qp *qp,
+                        struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **refused)
 {
+    const struct ibv_context_ops *ops = &device_of(context)->ops;
     struct ibv_recv_wr *first = NULL;
 
-    will_receive(qp->context, qp->qp_num, wr);
-    const int error = device_of(qp->context)->ops.post_recv(qp, wr, &first);
+    for (const struct ibv_recv_wr *at = wr; follows() && at != NULL; at = at->next) {
+        use(context, number, &at->wr_id, at->sg_list, (size_t)at->num_sge, a_receive);
+    }
+    const int error =
+        qp != NULL ? ops->post_recv(qp, wr, &first) : ops->post_srq_recv(srq, wr, &first);
     if (error != 0) {
-        will_not_receive(qp->context, qp->qp_num, first, refused);
+        *refused = first != NULL ? first : *refused;
+        for (; follows() && first != NULL; first = first->next) {
+            take_back(context, number, first->wr_id);
+        }
     }
     return error;
 }
 
+static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **refused)
+{
+    return post_receive(qp->context, qp->qp_num, qp, NULL, wr, refused);
+}
+
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **refused)
 {
-    struct ibv_recv_wr *first = NULL;
-
-    will_receive(srq->context, 0, wr);
-    const int error = device_of(srq->context)->ops.post_srq_recv(srq, wr, &first);
-    if (error != 0) {
-        will_not_receive(srq->context, 0, first, refused);
-    }
-    return error;
+    return post_receive(srq->context, 0, NULL, srq, wr, refused);
 }
 
 /* What has been received, or read, is in the pages that were registered. Of what failed nothing is known but its
@@ -422,9 +406,14 @@ typedef enum how { PLAIN, IOVA, IOVA2 } how_t; /* the calls of libibverbs that r
 static struct ibv_mr *ask(how_t how, struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
                           unsigned access)
 {
-    return how == PLAIN  ? REAL(ibv_reg_mr)(pd, base, length, (int)access)
-           : how == IOVA ? REAL(ibv_reg_mr_iova)(pd, base, length, iova, (int)access)
-                         : REAL(ibv_reg_mr_iova2)(pd, base, length, iova, access);
+    switch (how) {
+    case PLAIN:
+        return REAL(ibv_reg_mr)(pd, base, length, (int)access);
+    case IOVA:
+        return REAL(ibv_reg_mr_iova)(pd, base, length, iova, (int)access);
+    default:
+        return REAL(ibv_reg_mr_iova2)(pd, base, length, iova, access);
+    }
 }
 
 static struct ibv_mr *reg(how_t how, struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
@@ -504,12 +493,14 @@ INTERPOSED int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, voi
         next = regx_check_range_begin(mr->context, base, length, (uintptr_t)base, old->access);
     }
     const int error = REAL(ibv_rereg_mr)(mr, flags, pd, base, length, access);
-    /* If it fails in the middle, neither is. */
-    regx_check_range_t *valid = error == 0                        ? next
-                                : error == IBV_REREG_MR_ERR_INPUT ? old /* all is as it was */
-                                                                  : NULL;
-    if (next != NULL && error == 0 && (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
-        next->access = access;
+    regx_check_range_t *valid = NULL; /* if it fails in the middle, neither is */
+    if (error == 0) {
+        valid = next;
+        if (next != NULL && (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
+            next->access = access;
+        }
+    } else if (error == IBV_REREG_MR_ERR_INPUT) {
+        valid = old; /* all is as it was */
     }
     regx_check_range_add(valid, mr);
     if (old != valid) {

@@ -189,15 +189,6 @@ static void act(uint64_t until, bool certain)
     }
 }
 
-/* Also without the lock. */
-static bool has_news(void)
-{
-    const regx_monitor_t *now = monitor;
-
-    return now != NULL &&
-           (atomic_load(&now->log->sequence) % 2 == 1 || atomic_load(&now->log->head) != cursor);
-}
-
 /* Waits until what has ended before the call is in the log, and acts on it. The reader is between two system
  * calls of its own, or has closed the descriptor for good: so this ends. It sleeps, so that the reader
  * runs even if this thread has a higher priority. */
@@ -370,10 +361,11 @@ static void describe(regx_check_finding_t *found, regx_check_verdict_t verdict,
                      const regx_check_range_t *range, const regx_check_change_t *change,
                      uintptr_t start, size_t length)
 {
-    const regx_check_call_t *by = change != NULL      ? &change->call
-                                  : range->is_watched ? &unseen
-                                                      : &unwatched;
+    const regx_check_call_t *by = range->is_watched ? &unseen : &unwatched;
 
+    if (change != NULL) {
+        by = &change->call;
+    }
     *found = (regx_check_finding_t){.verdict = verdict,
                                     .registered_ns = range->begun_ns,
                                     .start = start,
@@ -514,41 +506,6 @@ static size_t offered(const message_t *message, size_t at, uint32_t key, size_t 
     return greatest;
 }
 
-/* A peer may write to it from now on, without any news here. */
-static void note_offer(regx_check_range_t *range, uintptr_t start, size_t length)
-{
-    if ((range->access & IBV_ACCESS_REMOTE_WRITE) != 0) {
-        range->offers[range->offered++ % REGX_CHECK_OFFERS] = (regx_check_offer_t){
-            start, length, regx_check_witness_sum(slot_of(range), start, length), LOOKS};
-        may_be_written = true;
-    }
-}
-
-/* The registered pages of an offer have changed since: only a device does that to pages that the program does not
- * see. If the program has the same bytes it sees these pages, and what happens later is none of this offer. */
-static void judge_written(regx_check_finding_t *found, const regx_check_range_t *range,
-                          regx_check_offer_t *offer)
-{
-    const regx_check_change_t *change = NULL;
-
-    offer->looks--;
-    if (regx_check_witness_sum(slot_of(range), offer->start, offer->length) == offer->sum) {
-        return;
-    }
-    const regx_check_verdict_t verdict =
-        regx_check_witness_compare(slot_of(range), offer->start, offer->length);
-    for (int i = 0; i < range->change_count && change == NULL; i++) {
-        if (range->changes[i].start < offer->start + offer->length &&
-            offer->start < range->changes[i].end) {
-            change = &range->changes[i];
-        }
-    }
-    if (verdict == REGX_CHECK_DIFFERENT) {
-        describe(found, verdict, range, change, offer->start, offer->length);
-    }
-    offer->looks = verdict == REGX_CHECK_UNCOMPARED ? offer->looks : 0;
-}
-
 void regx_check_received(void)
 {
     regx_check_finding_t found;
@@ -560,15 +517,37 @@ void regx_check_received(void)
     found.verdict = REGX_CHECK_NONE;
     enter();
     catch_up();
-    for (uint32_t i = 0; i < touched; i++) {
-        for (int at = 0; at < REGX_CHECK_OFFERS && ranges[i].is_registered; at++) {
-            regx_check_offer_t *offer = &ranges[i].offers[at];
+    for (uint32_t i = 0; i < touched * REGX_CHECK_OFFERS; i++) {
+        const regx_check_range_t *range = &ranges[i / REGX_CHECK_OFFERS];
+        regx_check_offer_t *offer = &ranges[i / REGX_CHECK_OFFERS].offers[i % REGX_CHECK_OFFERS];
+        const regx_check_change_t *change = NULL;
 
-            if (offer->sum != 0 && offer->looks > 0 && found.verdict == REGX_CHECK_NONE) {
-                judge_written(&found, &ranges[i], offer);
-            }
-            any |= offer->sum != 0 && offer->looks > 0;
+        if (!range->is_registered || offer->sum == 0 || offer->looks == 0) {
+            continue;
         }
+        if (found.verdict != REGX_CHECK_NONE) {
+            any = true;
+            continue;
+        }
+        offer->looks--;
+        if (regx_check_witness_sum(slot_of(range), offer->start, offer->length) != offer->sum) {
+            /* The registered pages have changed since: only a device does that to pages that the program does not see.
+             * If the program has the same bytes it sees these pages, and what happens later is none of this offer. */
+            const regx_check_verdict_t verdict =
+                regx_check_witness_compare(slot_of(range), offer->start, offer->length);
+
+            for (int k = 0; k < range->change_count && change == NULL; k++) {
+                if (range->changes[k].start < offer->start + offer->length &&
+                    offer->start < range->changes[k].end) {
+                    change = &range->changes[k];
+                }
+            }
+            if (verdict == REGX_CHECK_DIFFERENT) {
+                describe(&found, verdict, range, change, offer->start, offer->length);
+            }
+            offer->looks = verdict == REGX_CHECK_UNCOMPARED ? offer->looks : 0;
+        }
+        any |= offer->looks > 0;
     }
     may_be_written = any;
     leave();
@@ -590,12 +569,17 @@ static void judge_offer(regx_check_finding_t *found, regx_check_range_t *range,
             const uintptr_t start = range->base + (uintptr_t)(address - range->iova);
             const size_t most = range->base + range->length - start;
             const size_t page = regx_align_up(start + 1, regx_page_size()) - start;
-
             const size_t length = offered(message, at, range->keys[1], regx_min(page, most), most);
 
-            if (judge(found, range, start, length, false)) {
-                looks++;
-                note_offer(range, start, length);
+            if (!judge(found, range, start, length, false)) {
+                continue;
+            }
+            looks++;
+            if ((range->access & IBV_ACCESS_REMOTE_WRITE) != 0) {
+                /* A peer may write to it from now on, without any news here. */
+                range->offers[range->offered++ % REGX_CHECK_OFFERS] = (regx_check_offer_t){
+                    start, length, regx_check_witness_sum(slot_of(range), start, length), LOOKS};
+                may_be_written = true;
             }
         }
     }
@@ -606,13 +590,18 @@ void regx_check_message(const struct ibv_context *context, const struct ibv_sge 
     message_t message;
     const struct iovec to = {.iov_base = message.bytes, .iov_len = sizeof(message.bytes)};
     struct iovec from[REGX_CHECK_PIECES];
+    const regx_monitor_t *now = monitor;
     regx_check_finding_t found;
     bool any_open = false;
     size_t whole = 0;
     uint32_t key;
 
     found.verdict = REGX_CHECK_NONE;
-    count = may_be_open || has_news() ? regx_min(count, REGX_CHECK_PIECES) : 0;
+    if (!may_be_open && (now == NULL || (atomic_load(&now->log->sequence) % 2 == 0 &&
+                                         atomic_load(&now->log->head) == cursor))) {
+        return; /* nor is there news of a change */
+    }
+    count = regx_min(count, REGX_CHECK_PIECES);
     for (size_t i = 0; i < count; i++) {
         from[i].iov_base = (void *)(uintptr_t)list[i].addr;
         from[i].iov_len = list[i].length;

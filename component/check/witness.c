@@ -102,44 +102,44 @@ static regx_check_verdict_t look(uint32_t slot, uintptr_t start, size_t length)
     const long copied =
         regx_raw(SYS_pwrite64, witness.file.fd, (long)start, (long)length, CHUNK, 0);
 
-    return copied == (long)length             ? REGX_CHECK_SAME
-           : copied == -EFAULT || copied >= 0 ? REGX_CHECK_DIFFERENT
-                                              : REGX_CHECK_UNCOMPARED;
-}
-
-static regx_check_verdict_t compare(uint32_t slot, uintptr_t start, size_t length)
-{
-    regx_check_verdict_t looked = look(slot, start, length);
-    size_t at = 0;
-
-    if (looked != REGX_CHECK_SAME || memcmp(witness.bytes, witness.bytes + CHUNK, length) == 0) {
-        return looked;
+    if (copied == (long)length) {
+        return REGX_CHECK_SAME;
     }
-    while (witness.bytes[at] == witness.bytes[CHUNK + at]) {
-        at++;
-    }
-    /* Another thread, or the device, may have written between the two. Then they will not differ
-     * again in the same way. */
-    const unsigned char pinned = witness.bytes[at], seen = witness.bytes[CHUNK + at];
-
-    for (int i = 0; i < LOOKS; i++) {
-        if (look(slot, start + at, 1) != REGX_CHECK_SAME || witness.bytes[0] != pinned ||
-            witness.bytes[CHUNK] != seen) {
-            return REGX_CHECK_UNCOMPARED;
-        }
-    }
-    return REGX_CHECK_DIFFERENT;
+    return copied == -EFAULT || copied >= 0 ? REGX_CHECK_DIFFERENT : REGX_CHECK_UNCOMPARED;
 }
 
 regx_check_verdict_t regx_check_witness_compare(uint32_t slot, uintptr_t start, size_t length)
 {
-    regx_check_verdict_t found = REGX_CHECK_SAME;
+    const unsigned char *const bytes = witness.bytes;
 
     if (!witness.is_open || !regx_file_is_ours(&witness.file)) {
         return REGX_CHECK_UNCOMPARED;
     }
-    for (size_t at = 0; at < length && found == REGX_CHECK_SAME; at += CHUNK) {
-        found = compare(slot, start + at, regx_min(length - at, CHUNK));
+    for (size_t begin = 0; begin < length; begin += CHUNK) {
+        const size_t size = regx_min(length - begin, CHUNK);
+        const regx_check_verdict_t looked = look(slot, start + begin, size);
+        size_t at = 0;
+
+        if (looked != REGX_CHECK_SAME) {
+            return looked;
+        }
+        if (memcmp(bytes, bytes + CHUNK, size) == 0) {
+            continue;
+        }
+        while (bytes[at] == bytes[CHUNK + at]) {
+            at++;
+        }
+        /* Another thread, or the device, may have written between the two. Then they will not differ
+         * again in the same way. */
+        const unsigned char pinned = bytes[at], seen = bytes[CHUNK + at];
+
+        for (int i = 0; i < LOOKS; i++) {
+            if (look(slot, start + begin + at, 1) != REGX_CHECK_SAME || bytes[0] != pinned ||
+                bytes[CHUNK] != seen) {
+                return REGX_CHECK_UNCOMPARED;
+            }
+        }
+        return REGX_CHECK_DIFFERENT;
     }
-    return found;
+    return REGX_CHECK_SAME;
 }
