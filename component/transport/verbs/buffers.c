@@ -113,23 +113,6 @@ static regx_status_t open_pool(regx_verbs_t *verbs, regx_error_t error)
     return REGX_OK;
 }
 
-/* Posts every receive buffer. false: the device refuses. */
-static bool post_all(regx_verbs_t *verbs)
-{
-    regx_verbs_buffers_t *buffers = &verbs->buffers;
-
-    for (uint32_t i = 0; i < buffers->receives; i++) {
-        buffers->returned[buffers->returned_count++] = i;
-    }
-    regx_verbs_buffers_repost(verbs);
-    for (uint32_t i = 0; i < REGX_CM_RECEIVES && buffers->returned_count == 0; i++) {
-        if (regx_verbs_buffer_datagram_post(verbs, i) != 0) {
-            return false;
-        }
-    }
-    return buffers->returned_count == 0;
-}
-
 regx_status_t regx_verbs_buffers_open(regx_verbs_t *verbs, regx_error_t error)
 {
     regx_verbs_buffers_t *buffers = &verbs->buffers;
@@ -142,10 +125,18 @@ regx_status_t regx_verbs_buffers_open(regx_verbs_t *verbs, regx_error_t error)
     }
     buffers->area = buffers->own.memory;
     const regx_status_t status = open_pool(verbs, error);
-    if (status == REGX_OK && !post_all(verbs)) {
-        return regx_verbs_port_refuse(&verbs->port, "receives", error);
+    if (status != REGX_OK) {
+        return status;
     }
-    return status;
+    for (uint32_t i = 0; i < buffers->receives; i++) {
+        buffers->returned[buffers->returned_count++] = i;
+    }
+    regx_verbs_buffers_repost(verbs);
+    bool posted = buffers->returned_count == 0;
+    for (uint32_t i = 0; i < REGX_CM_RECEIVES && posted; i++) {
+        posted = regx_verbs_buffer_datagram_post(verbs, i) == 0;
+    }
+    return posted ? REGX_OK : regx_verbs_port_refuse(&verbs->port, "receives", error);
 }
 
 void regx_verbs_buffers_close(regx_verbs_t *verbs)
@@ -198,25 +189,6 @@ int regx_verbs_buffers_repost(regx_verbs_t *verbs)
     return buffers->returned_count == buffers->receives ? error : 0;
 }
 
-/* Every endpoint without a slot asks again and again, so what failed is not tried again at once. */
-static void get_more_slots(regx_verbs_t *verbs)
-{
-    regx_verbs_buffers_t *buffers = &verbs->buffers;
-
-    if (buffers->slot_total == REGX_VERBS_SLOTS_MAX || regx_now_ns() < buffers->retry_at) {
-        return;
-    }
-    if (add_slots(verbs)) {
-        buffers->retry_at = 0;
-        return;
-    }
-    if (buffers->retry_at == 0) {
-        regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
-                                 "verbs: no memory for more slots for a while");
-    }
-    buffers->retry_at = regx_now_ns() + RETRY_NS;
-}
-
 /* Slots are added for endpoints that hold none. As many as were added are kept back for such, less
  * one for each endpoint that holds some. Of the others, no endpoint takes more than are left. So
  * peers that do not read, even several, leave some. */
@@ -229,8 +201,18 @@ regx_verbs_slot_t *regx_verbs_slot_take(regx_verbs_t *verbs, uint32_t *held)
     if (*held > 0 && *held + kept >= buffers->slot_count) {
         return NULL;
     }
-    if (buffers->slot_count == 0) {
-        get_more_slots(verbs);
+    if (buffers->slot_count == 0 && buffers->slot_total < REGX_VERBS_SLOTS_MAX &&
+        regx_now_ns() >= buffers->retry_at) {
+        if (add_slots(verbs)) {
+            buffers->retry_at = 0;
+        } else {
+            if (buffers->retry_at == 0) {
+                regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
+                                         "verbs: no memory for more slots for a while");
+            }
+            /* Every endpoint without a slot asks again and again: not at once. */
+            buffers->retry_at = regx_now_ns() + RETRY_NS;
+        }
     }
     regx_verbs_slot_t *slot = buffers->free;
     if (slot != NULL) {

@@ -94,22 +94,18 @@ void regx_cm_left(regx_ep_t *ep, regx_verbs_goodbye_t how)
     regx_cm_leave(ep);
 }
 
-static bool is_idle(const regx_ep_t *ep)
-{
-    return ep->state == REGX_EP_READY && !regx_ep_has_line(ep) && !regx_sq_awaits_report(ep) &&
-           ep->gets.posted == 0;
-}
-
-/* The oldest of those by which nothing was sent lately, else the oldest idle one. */
+/* The oldest idle one by which nothing was sent lately, else the oldest idle one. */
 void regx_cm_evict(regx_verbs_t *verbs)
 {
     regx_ep_t *oldest = NULL;
 
     for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
         regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
+        const bool idle = ep->state == REGX_EP_READY && !regx_ep_has_line(ep) &&
+                          !regx_sq_awaits_report(ep) && ep->gets.posted == 0;
 
-        if (is_idle(ep) && (oldest == NULL || (oldest->sq.posted != oldest->sq.seen &&
-                                               ep->sq.posted == ep->sq.seen))) {
+        if (idle && (oldest == NULL ||
+                     (oldest->sq.posted != oldest->sq.seen && ep->sq.posted == ep->sq.seen))) {
             oldest = ep;
         }
     }
@@ -145,39 +141,32 @@ static regx_ep_t *make_ep(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_a
 
 /* ---- what callers want ---- */
 
-/* The endpoint that a connection without one shall use. NULL: none now. */
-static regx_ep_t *find_or_make(regx_verbs_conn_t *conn)
+regx_status_t regx_cm_make_ready(regx_verbs_conn_t *conn)
 {
     regx_verbs_t *verbs = regx_verbs_of(conn->super.transport);
-    regx_ep_t *ep = regx_ep_find(verbs, conn->super.peer);
+    regx_ep_t *ep = conn->ep;
 
     if (ep == NULL) {
-        ep = make_ep(verbs, conn->super.peer, &conn->address);
-    } else if (ep->conn != NULL) {
-        return NULL; /* another connection's, which is about to be disconnected */
-    } else if (memcmp(&ep->address, &conn->address, sizeof(conn->address)) != 0) {
-        /* It took the peer's name before that was known here. */
-        regx_count_malformed(verbs->config.counters);
-        ep->leaves = true;
-        regx_ep_break(ep, "connecting", "another process has taken the peer's name");
-        return NULL;
-    } else if (ep->state >= REGX_EP_LEAVING && (ep->leaves || ep->peer_left)) {
-        return NULL; /* it ends in a moment */
-    }
-    if (ep != NULL) {
+        ep = regx_ep_find(verbs, conn->super.peer);
+        if (ep == NULL) {
+            ep = make_ep(verbs, conn->super.peer, &conn->address);
+            if (ep == NULL) {
+                return REGX_AGAIN;
+            }
+        } else if (ep->conn != NULL) {
+            return REGX_AGAIN; /* another connection's, which is about to be disconnected */
+        } else if (memcmp(&ep->address, &conn->address, sizeof(conn->address)) != 0) {
+            /* It took the peer's name before that was known here. */
+            regx_count_malformed(verbs->config.counters);
+            ep->leaves = true;
+            regx_ep_break(ep, "connecting", "another process has taken the peer's name");
+            return REGX_AGAIN;
+        } else if (ep->state >= REGX_EP_LEAVING && (ep->leaves || ep->peer_left)) {
+            return REGX_AGAIN; /* it ends in a moment */
+        }
         ep->conn = conn;
         ep->leaves = false;
         conn->ep = ep;
-    }
-    return ep;
-}
-
-regx_status_t regx_cm_make_ready(regx_verbs_conn_t *conn)
-{
-    regx_ep_t *ep = conn->ep != NULL ? conn->ep : find_or_make(conn);
-
-    if (ep == NULL) {
-        return REGX_AGAIN;
     }
     if (ep->state < REGX_EP_READY) {
         regx_cm_ask(ep);
@@ -269,56 +258,6 @@ static bool is_well_formed(const regx_cm_message_t *message)
            regx_verbs_address_read(&message->address, sizeof(address), &address);
 }
 
-/* The endpoint that a message is for, made if need be; NULL: none. One that is ACCEPTED, by which
- * nothing was sent, gives way to that of a newer queue pair of the peer's. */
-static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *message)
-{
-    regx_ep_t *ep = regx_ep_find(verbs, message->from);
-
-    if (ep != NULL && ep->state == REGX_EP_ACCEPTED && message->epoch > ep->theirs.epoch) {
-        regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
-                   "verbs: process %#" PRIx64 " has another queue pair", message->from);
-        end(ep);
-        ep = NULL;
-    }
-    if (ep == NULL && message->kind != REGX_CM_READY && !verbs->closing) {
-        ep = make_ep(verbs, message->from, &message->address);
-    }
-    return ep;
-}
-
-static void accept_request(regx_ep_t *ep, const regx_cm_message_t *message)
-{
-    if (ep->state == REGX_EP_ASKING) {
-        become_accepted(ep, message);
-    }
-    if (ep->state == REGX_EP_ACCEPTED && message->epoch == ep->theirs.epoch) {
-        regx_cm_answer(ep);
-    } else if (ep->state == REGX_EP_READY && message->epoch > ep->theirs.epoch) {
-        /* A peer takes no other queue pair without a goodbye. */
-        regx_count_malformed(ep->verbs->config.counters);
-    }
-}
-
-/* ACCEPT or READY: the peer says which queue pair of ours its own is connected to. */
-static void hear_connected(regx_ep_t *ep, const regx_cm_message_t *message)
-{
-    const bool knows = message->known == ep->epoch, unanswered = message->kind == REGX_CM_ACCEPT;
-
-    if (ep->state == REGX_EP_ASKING) {
-        if (knows && !become_accepted(ep, message)) {
-            return;
-        }
-    } else if (!knows || message->epoch != ep->theirs.epoch) {
-        return;
-    }
-    if (ep->state == REGX_EP_ACCEPTED) {
-        become_ready(ep, unanswered);
-    } else if (unanswered && ep->state != REGX_EP_BROKEN) {
-        regx_cm_answer(ep);
-    }
-}
-
 void regx_cm_receive(regx_verbs_t *verbs, const struct ibv_wc *wc)
 {
     const uint8_t *header = verbs->buffers.area->datagrams[(uint32_t)wc->wr_id];
@@ -333,14 +272,45 @@ void regx_cm_receive(regx_verbs_t *verbs, const struct ibv_wc *wc)
         regx_count_malformed(verbs->config.counters);
         return;
     }
-    regx_ep_t *ep = addressee(verbs, &message);
+    regx_ep_t *ep = regx_ep_find(verbs, message.from);
+    if (ep != NULL && ep->state == REGX_EP_ACCEPTED && message.epoch > ep->theirs.epoch) {
+        /* Nothing was sent by it: it gives way to that of a newer queue pair of the peer's. */
+        regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
+                   "verbs: process %#" PRIx64 " has another queue pair", message.from);
+        end(ep);
+        ep = NULL;
+    }
+    if (ep == NULL && message.kind != REGX_CM_READY && !verbs->closing) {
+        ep = make_ep(verbs, message.from, &message.address);
+    }
     if (ep == NULL || ep->state == REGX_EP_BROKEN) {
         return;
     }
     if (message.kind == REGX_CM_REQUEST) {
-        accept_request(ep, &message);
-    } else {
-        hear_connected(ep, &message);
+        if (ep->state == REGX_EP_ASKING) {
+            become_accepted(ep, &message);
+        }
+        if (ep->state == REGX_EP_ACCEPTED && message.epoch == ep->theirs.epoch) {
+            regx_cm_answer(ep);
+        } else if (ep->state == REGX_EP_READY && message.epoch > ep->theirs.epoch) {
+            /* A peer takes no other queue pair without a goodbye. */
+            regx_count_malformed(verbs->config.counters);
+        }
+        return;
+    }
+    /* ACCEPT or READY: the peer says which queue pair of ours its own is connected to. */
+    const bool knows = message.known == ep->epoch, unanswered = message.kind == REGX_CM_ACCEPT;
+    if (ep->state == REGX_EP_ASKING) {
+        if (knows && !become_accepted(ep, &message)) {
+            return;
+        }
+    } else if (!knows || message.epoch != ep->theirs.epoch) {
+        return;
+    }
+    if (ep->state == REGX_EP_ACCEPTED) {
+        become_ready(ep, unanswered);
+    } else if (unanswered && ep->state != REGX_EP_BROKEN) {
+        regx_cm_answer(ep);
     }
 }
 
@@ -371,23 +341,17 @@ static bool rests(regx_ep_t *ep, bool empty)
     return empty && (ep->rest.last_taken || regx_now_ns() - ep->rest.since >= REST_NS);
 }
 
-static void report(regx_ep_t *ep)
+static void end_broken(regx_ep_t *ep, bool empty)
 {
     regx_verbs_t *verbs = ep->verbs;
 
-    if (ep->reported || !is_missed(ep)) {
-        return;
+    if (!ep->reported && is_missed(ep)) {
+        ep->reported = true;
+        verbs->events++;
+        regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION, "verbs: connection on %s broke: %s",
+                   verbs->port.name, ep->what);
+        verbs->config.events.broken(verbs->config.events.context, ep->peer, ep->what);
     }
-    ep->reported = true;
-    verbs->events++;
-    regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION, "verbs: connection on %s broke: %s",
-               verbs->port.name, ep->what);
-    verbs->config.events.broken(verbs->config.events.context, ep->peer, ep->what);
-}
-
-static void end_broken(regx_ep_t *ep, bool empty)
-{
-    report(ep);
     if (!rests(ep, empty)) {
         regx_ep_set_ending(ep);
     } else if (!is_missed(ep)) {
@@ -419,24 +383,6 @@ static void end_leaving(regx_ep_t *ep)
     }
 }
 
-/* One step of an endpoint that is in no list of those that end. */
-static void step(regx_ep_t *ep, bool empty)
-{
-    if (ep->rest.last_taken && empty) { /* a completion would have told more */
-        regx_ep_break(ep, "queue pair", ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED));
-        regx_list_remove(&ep->ending);
-    }
-    if (ep->state == REGX_EP_BROKEN) {
-        end_broken(ep, empty);
-    } else if (ep->state > REGX_EP_READY) {
-        end_leaving(ep);
-    } else if (ep->state == REGX_EP_READY && ep->rest.last_taken) {
-        regx_ep_set_ending(ep);
-    } else if (ep->state < REGX_EP_READY && ep->verbs->closing) {
-        end(ep);
-    }
-}
-
 void regx_cm_end(regx_verbs_t *verbs, bool empty)
 {
     regx_link_t now = {&now, &now};
@@ -446,6 +392,18 @@ void regx_cm_end(regx_verbs_t *verbs, bool empty)
         regx_ep_t *ep = REGX_CONTAINER_OF(now.next, regx_ep_t, ending);
 
         regx_list_remove(&ep->ending);
-        step(ep, empty);
+        if (ep->rest.last_taken && empty) { /* a completion would have told more */
+            regx_ep_break(ep, "queue pair", ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED));
+            regx_list_remove(&ep->ending);
+        }
+        if (ep->state == REGX_EP_BROKEN) {
+            end_broken(ep, empty);
+        } else if (ep->state > REGX_EP_READY) {
+            end_leaving(ep);
+        } else if (ep->state == REGX_EP_READY && ep->rest.last_taken) {
+            regx_ep_set_ending(ep);
+        } else if (ep->state < REGX_EP_READY && verbs->closing) {
+            end(ep);
+        }
     }
 }

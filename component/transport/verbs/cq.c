@@ -108,25 +108,6 @@ static void request_done(regx_ep_t *ep, const struct ibv_wc *wc)
     }
 }
 
-static void handle(regx_verbs_t *verbs, const struct ibv_wc *wc)
-{
-    const bool received = (wc->wr_id & REGX_RECEIVED) != 0;
-
-    if (wc->qp_num == verbs->cm.qp->qp_num) {
-        datagram_done(verbs, wc, received);
-        return;
-    }
-    regx_ep_t *ep = regx_ep_find_qpn(verbs, wc->qp_num); /* NULL: it was cut */
-    if (ep != NULL && received) {
-        arrived(ep, wc);
-    } else if (ep != NULL) {
-        request_done(ep, wc);
-    }
-    if (received) {
-        verbs->buffers.returned[verbs->buffers.returned_count++] = (uint32_t)wc->wr_id;
-    }
-}
-
 bool regx_verbs_poll(regx_verbs_t *verbs)
 {
     struct ibv_wc completions[BATCH];
@@ -138,7 +119,22 @@ bool regx_verbs_poll(regx_verbs_t *verbs)
             regx_eps_break(verbs, REGX_EP_BROKEN, "completion queue", "it cannot be polled");
         }
         for (int i = 0; i < polled; i++) {
-            handle(verbs, &completions[i]);
+            const struct ibv_wc *wc = &completions[i];
+            const bool received = (wc->wr_id & REGX_RECEIVED) != 0;
+
+            if (wc->qp_num == verbs->cm.qp->qp_num) {
+                datagram_done(verbs, wc, received);
+                continue;
+            }
+            regx_ep_t *ep = regx_ep_find_qpn(verbs, wc->qp_num); /* NULL: it was cut */
+            if (ep != NULL && received) {
+                arrived(ep, wc);
+            } else if (ep != NULL) {
+                request_done(ep, wc);
+            }
+            if (received) {
+                verbs->buffers.returned[verbs->buffers.returned_count++] = (uint32_t)wc->wr_id;
+            }
         }
         count += polled > 0 ? polled : 0;
         /* The answer to what was just received should not wait for this. */
@@ -150,30 +146,6 @@ bool regx_verbs_poll(regx_verbs_t *verbs)
         }
     }
     return polled < BATCH;
-}
-
-/* Moves the lines of puts and gets on; bounded. */
-static void take_turns(regx_verbs_t *verbs)
-{
-    for (int turns = 0; turns < TURN_ENDPOINTS && !regx_list_empty(&verbs->turns); turns++) {
-        regx_ep_t *ep = REGX_CONTAINER_OF(verbs->turns.next, regx_ep_t, turn);
-        const bool last = ep->turn.next == &verbs->turns;
-
-        regx_list_remove(&ep->turn);
-        regx_verbs_put_take_turn(ep);
-        regx_verbs_get_take_turn(ep);
-        regx_verbs_wait_if_left(ep);
-        if (last) {
-            break; /* all had a turn */
-        }
-    }
-}
-
-/* Whether something may come from the peer: a goodbye at least, to who has said goodbye. */
-static bool may_await(const regx_ep_t *ep)
-{
-    return (ep->state == REGX_EP_READY && ep->conn != NULL) ||
-           (ep->state == REGX_EP_LEFT && !ep->peer_left);
 }
 
 /* A device learns that a peer is gone only when it sends to it, and something may be awaited from
@@ -189,9 +161,12 @@ static void probe_idle(regx_verbs_t *verbs)
     verbs->look.probe_next = now + IDLE_NS;
     for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
         regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
+        /* Something may come from the peer: a goodbye at least, to who has said goodbye. */
+        const bool awaits = (ep->state == REGX_EP_READY && ep->conn != NULL) ||
+                            (ep->state == REGX_EP_LEFT && !ep->peer_left);
 
         /* A report that is awaited tells what a probe would. */
-        if (may_await(ep) && ep->sq.posted == ep->sq.seen && !regx_sq_awaits_report(ep) &&
+        if (awaits && ep->sq.posted == ep->sq.seen && !regx_sq_awaits_report(ep) &&
             verbs->requests.outstanding < verbs->requests.max / 4 && regx_sq_has_room(ep)) {
             regx_sq_probe(ep);
         }
@@ -199,35 +174,40 @@ static void probe_idle(regx_verbs_t *verbs)
     }
 }
 
-static bool is_time_to_look(regx_verbs_t *verbs)
-{
-    const int64_t now =
-        (++verbs->look.calls & (CLOCK_INTERVAL - 1)) == 0 ? regx_now_ns() : INT64_MIN;
-
-    if (now < verbs->look.next) {
-        return false;
-    }
-    verbs->look.next = now + LOOK_NS;
-    return true;
-}
-
 int regx_verbs_progress(regx_transport_t *transport)
 {
     regx_verbs_t *verbs = regx_verbs_of(transport);
+    bool last = false;
 
     if (!regx_trylock(&verbs->lock)) {
         return 0;
     }
     verbs->events = 0;
     const bool empty = regx_verbs_poll(verbs);
-    take_turns(verbs);
+    /* The lines of puts and gets move on, until all had a turn. */
+    for (int turns = 0; turns < TURN_ENDPOINTS && !regx_list_empty(&verbs->turns) && !last;
+         turns++) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(verbs->turns.next, regx_ep_t, turn);
+
+        last = ep->turn.next == &verbs->turns;
+        regx_list_remove(&ep->turn);
+        regx_verbs_put_take_turn(ep);
+        regx_verbs_get_take_turn(ep);
+        regx_verbs_wait_if_left(ep);
+    }
     if (!regx_list_empty(&verbs->cm.waiting)) {
         regx_cm_send_due(verbs);
     }
     if (!regx_list_empty(&verbs->ending)) {
         regx_cm_end(verbs, empty);
     }
-    if (is_time_to_look(verbs) || !regx_list_empty(&verbs->ending)) {
+    const int64_t now =
+        (++verbs->look.calls & (CLOCK_INTERVAL - 1)) == 0 ? regx_now_ns() : INT64_MIN;
+    const bool is_time = now >= verbs->look.next;
+    if (is_time) {
+        verbs->look.next = now + LOOK_NS;
+    }
+    if (is_time || !regx_list_empty(&verbs->ending)) {
         regx_verbs_look(verbs);
         probe_idle(verbs);
     }

@@ -58,21 +58,6 @@ void regx_cm_forget_route(regx_ep_t *ep)
     }
 }
 
-static bool start(const regx_verbs_t *verbs)
-{
-    struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
-                               .pkey_index = verbs->pkey_index,
-                               .port_num = verbs->port.number,
-                               .qkey = verbs->address.qkey};
-    struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR};
-    struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS};
-
-    return ibv_modify_qp(verbs->cm.qp, &init,
-                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0 &&
-           ibv_modify_qp(verbs->cm.qp, &receive, IBV_QP_STATE) == 0 &&
-           ibv_modify_qp(verbs->cm.qp, &send, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0;
-}
-
 regx_status_t regx_cm_open(regx_verbs_t *verbs, regx_error_t error)
 {
     struct ibv_qp_init_attr attr = {.send_cq = verbs->cq,
@@ -82,14 +67,23 @@ regx_status_t regx_cm_open(regx_verbs_t *verbs, regx_error_t error)
                                             .max_send_sge = 1,
                                             .max_recv_sge = 1},
                                     .qp_type = IBV_QPT_UD};
+    struct ibv_qp_attr init = {
+        .qp_state = IBV_QPS_INIT, .pkey_index = verbs->pkey_index, .port_num = verbs->port.number};
+    struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR};
+    struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS};
     uint32_t qkey = 0;
 
     /* A process that does not know this number does not reach the queue pair. The highest bit is
      * kept for privileged ones. */
     (void)!getrandom(&qkey, sizeof(qkey), 0);
     verbs->address.qkey = (qkey & 0x7fffffff) | 1;
+    init.qkey = verbs->address.qkey;
     verbs->cm.qp = ibv_create_qp(verbs->pd, &attr);
-    if (verbs->cm.qp == NULL || !start(verbs)) {
+    if (verbs->cm.qp == NULL ||
+        ibv_modify_qp(verbs->cm.qp, &init,
+                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) != 0 ||
+        ibv_modify_qp(verbs->cm.qp, &receive, IBV_QP_STATE) != 0 ||
+        ibv_modify_qp(verbs->cm.qp, &send, IBV_QP_STATE | IBV_QP_SQ_PSN) != 0) {
         return regx_verbs_port_refuse(&verbs->port, "UD queue pair", error);
     }
     verbs->address.qpn = verbs->cm.qp->qp_num;
@@ -111,38 +105,6 @@ void regx_cm_sent(regx_verbs_t *verbs)
     route_give(verbs->cm.under_way[verbs->cm.done++ % REGX_CM_SENDS]);
 }
 
-static regx_cm_message_t message_of(const regx_ep_t *ep)
-{
-    const regx_verbs_t *verbs = ep->verbs;
-    const regx_cm_kind_t kind = ep->state == REGX_EP_ASKING     ? REGX_CM_REQUEST
-                                : ep->state == REGX_EP_ACCEPTED ? REGX_CM_ACCEPT
-                                                                : REGX_CM_READY;
-
-    return (regx_cm_message_t){.version = REGX_VERBS_VERSION,
-                               .kind = (uint8_t)kind,
-                               .reads = verbs->can.reads_answered,
-                               .qpn = ep->qpn,
-                               .psn = ep->psn,
-                               .from = verbs->config.self,
-                               .to = ep->peer,
-                               .epoch = ep->epoch,
-                               .known = kind == REGX_CM_REQUEST ? 0 : ep->theirs.epoch,
-                               .pool = (uintptr_t)verbs->super.pool_memory,
-                               .pool_size = verbs->super.pool_size,
-                               .pool_key = verbs->buffers.pool.mr->rkey,
-                               .address = verbs->address};
-}
-
-/* No route leads to the address. If only the peer has given it, that concerns the peer alone. */
-static void lead_nowhere(regx_ep_t *ep, const char *why)
-{
-    if (ep->conn == NULL) {
-        regx_count_malformed(ep->verbs->config.counters);
-        ep->leaves = true;
-    }
-    regx_ep_break(ep, "making a route", why);
-}
-
 /* Sends a message from the room that is next. There is room. A route that cannot be made now is
  * made when the question is repeated. */
 static void send_message(regx_ep_t *ep)
@@ -160,18 +122,39 @@ static void send_message(regx_ep_t *ep)
         .send_flags = IBV_SEND_SIGNALED,
         .wr.ud = {.remote_qpn = ep->address.qpn, .remote_qkey = ep->address.qkey}};
     struct ibv_send_wr *refused;
+    regx_cm_kind_t kind = REGX_CM_READY;
     regx_route_t *route = route_take(ep);
 
     if (route == NULL) {
         const int error = errno;
 
-        if (!regx_ep_may_route_later(ep, error)) {
-            lead_nowhere(ep, strerror(error));
+        if (!regx_ep_may_route_later(ep, error)) { /* it leads nowhere */
+            /* If only the peer has given the address, that concerns the peer alone. */
+            if (ep->conn == NULL) {
+                regx_count_malformed(verbs->config.counters);
+                ep->leaves = true;
+            }
+            regx_ep_break(ep, "making a route", strerror(error));
         }
         return;
     }
     ep->cm.unrouted = 0;
-    *message = message_of(ep);
+    if (ep->state < REGX_EP_READY) {
+        kind = ep->state == REGX_EP_ASKING ? REGX_CM_REQUEST : REGX_CM_ACCEPT;
+    }
+    *message = (regx_cm_message_t){.version = REGX_VERBS_VERSION,
+                                   .kind = (uint8_t)kind,
+                                   .reads = verbs->can.reads_answered,
+                                   .qpn = ep->qpn,
+                                   .psn = ep->psn,
+                                   .from = verbs->config.self,
+                                   .to = ep->peer,
+                                   .epoch = ep->epoch,
+                                   .known = kind == REGX_CM_REQUEST ? 0 : ep->theirs.epoch,
+                                   .pool = (uintptr_t)verbs->super.pool_memory,
+                                   .pool_size = verbs->super.pool_size,
+                                   .pool_key = verbs->buffers.pool.mr->rkey,
+                                   .address = verbs->address};
     request.wr.ud.ah = route->ah;
     const int error =
         regx_verbs_may_post(verbs) ? ibv_post_send(verbs->cm.qp, &request, &refused) : EBADF;
@@ -182,14 +165,6 @@ static void send_message(regx_ep_t *ep)
     }
     verbs->cm.under_way[index] = route;
     verbs->cm.sent++;
-}
-
-/* How long to wait for an answer: within a quarter of the usual time, as the endpoint has drawn. */
-static int64_t wait_after(const regx_ep_t *ep)
-{
-    const int64_t wait = FIRST_WAIT_NS << regx_min(ep->cm.asked - 1, DOUBLINGS);
-
-    return wait / 4 * 3 + (wait / 2 * ep->psn >> 24);
 }
 
 static void note_sent(regx_ep_t *ep)
@@ -207,7 +182,9 @@ static void note_sent(regx_ep_t *ep)
     if (++ep->cm.asked % ASKS_ROUTED == 0) {
         regx_cm_forget_route(ep);
     }
-    ep->cm.next = regx_now_ns() + wait_after(ep);
+    const int64_t wait = FIRST_WAIT_NS << regx_min(ep->cm.asked - 1, DOUBLINGS);
+    /* Within a quarter of the usual time, as the endpoint has drawn. */
+    ep->cm.next = regx_now_ns() + wait / 4 * 3 + (wait / 2 * ep->psn >> 24);
     regx_list_append(&verbs->cm.waiting, &ep->cm.waiting);
     regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
                "verbs: asked process %#" PRIx64 " on %s for a connection, %u times so far",
@@ -220,7 +197,8 @@ static void note_sent(regx_ep_t *ep)
 
 void regx_cm_answer(regx_ep_t *ep)
 {
-    ep->cm.next = ep->verbs->cm.next = 0;
+    ep->cm.next = 0;
+    ep->verbs->cm.next = 0;
     regx_list_set(&ep->verbs->cm.waiting, &ep->cm.waiting, true);
 }
 

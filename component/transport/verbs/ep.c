@@ -88,7 +88,8 @@ regx_status_t regx_qp_probe(regx_verbs_t *verbs, regx_error_t error)
     struct ibv_qp *qp = make_qp(verbs, &can);
 
     while (qp == NULL && wanted > 0) {
-        can = wanted = wanted / 2 < INLINE_MIN ? 0 : wanted / 2;
+        wanted = wanted / 2 < INLINE_MIN ? 0 : wanted / 2;
+        can = wanted;
         qp = make_qp(verbs, &can);
     }
     if (qp == NULL) {
@@ -187,50 +188,12 @@ static int take_qp(regx_ep_t *ep)
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-/* What the device pins for a queue pair counts against the limit of locked memory, and registered
- * buffers may have used that up for now. */
-static void note_refused(regx_ep_t *ep, int error)
-{
-    const uint64_t limit = error == ENOMEM ? regx_memlock_limit() : REGX_MEMLOCK_NONE;
-    char why[128];
-
-    if (ep->verbs->port.failed) {
-        snprintf(why, sizeof(why), "the device has failed");
-    } else if (error == E2BIG) {
-        snprintf(why, sizeof(why), "more than %u peers", REGX_VERBS_EPS_MAX);
-    } else if (limit == REGX_MEMLOCK_NONE) {
-        snprintf(why, sizeof(why), "%s", strerror(error));
-    } else {
-        snprintf(why, sizeof(why), "%s; the limit of locked memory (ulimit -l) is %" PRIu64 " KiB",
-                 strerror(error), limit / 1024);
-    }
-    regx_ep_break(ep, "making a queue pair", why);
-}
-
-/* Whether there may be memory later. */
-static bool may_pass(regx_verbs_t *verbs, int error, int64_t now)
-{
-    regx_verbs_table_t *table = &verbs->table;
-
-    if (regx_verbs_refusal(error) != REGX_NO_MEMORY) {
-        return false;
-    }
-    if (now - table->starved_until > FORGET_NS) {
-        table->refusals = 0; /* another shortage */
-    }
-    if (table->refusals++ == 0) {
-        regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
-                                 "verbs: no memory for a peer for a while");
-    }
-    table->starved_until = now + TRY_NS;
-    return table->refusals < REGX_VERBS_REFUSALS;
-}
-
 regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address)
 {
     regx_verbs_table_t *table = &verbs->table;
     const int64_t now = regx_now_ns();
     regx_ep_t *ep = now < table->starved_until ? NULL : calloc(1, sizeof(*ep));
+    char why[128];
 
     if (ep == NULL) {
         return NULL;
@@ -241,18 +204,43 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
     ep->peer = peer;
     ep->address = *address;
     const int error = verbs->port.failed ? EIO : take_qp(ep);
-    if (may_pass(verbs, error, now)) {
-        if (ep->qp != NULL) {
-            ibv_destroy_qp(ep->qp);
+    if (regx_verbs_refusal(error) == REGX_NO_MEMORY) {
+        if (now - table->starved_until > FORGET_NS) {
+            table->refusals = 0; /* another shortage */
         }
-        free(ep);
-        return NULL;
+        if (table->refusals++ == 0) {
+            regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
+                                     "verbs: no memory for a peer for a while");
+        }
+        table->starved_until = now + TRY_NS;
+        if (table->refusals < REGX_VERBS_REFUSALS) { /* there may be memory later */
+            if (ep->qp != NULL) {
+                ibv_destroy_qp(ep->qp);
+            }
+            free(ep);
+            return NULL;
+        }
     }
     if (error == 0) {
         table->refusals = 0;
         regx_list_append(regx_verbs_bucket(table->by_qpn, ep->qpn), &ep->by_qpn);
     } else {
-        note_refused(ep, error);
+        /* What the device pins for a queue pair counts against the limit of locked memory, and
+         * registered buffers may have used that up for now. */
+        const uint64_t limit = error == ENOMEM ? regx_memlock_limit() : REGX_MEMLOCK_NONE;
+
+        if (verbs->port.failed) {
+            snprintf(why, sizeof(why), "the device has failed");
+        } else if (error == E2BIG) {
+            snprintf(why, sizeof(why), "more than %u peers", REGX_VERBS_EPS_MAX);
+        } else if (limit == REGX_MEMLOCK_NONE) {
+            snprintf(why, sizeof(why), "%s", strerror(error));
+        } else {
+            snprintf(why, sizeof(why),
+                     "%s; the limit of locked memory (ulimit -l) is %" PRIu64 " KiB",
+                     strerror(error), limit / 1024);
+        }
+        regx_ep_break(ep, "making a queue pair", why);
     }
     regx_list_append(regx_verbs_bucket(table->by_peer, peer), &ep->by_peer);
     regx_list_append(&table->eps, &ep->link);
@@ -298,15 +286,6 @@ void regx_ep_free(regx_ep_t *ep)
 
 /* ---- the send queue ---- */
 
-/* Whether a request need not report its end: nothing waits for it. */
-static bool may_be_unsignaled(const regx_ep_t *ep, const regx_verbs_work_t *work)
-{
-    return work->kind == REGX_WORK_PLAIN && work->ends == NULL && work->slot == NULL &&
-           ep->sq.unsignaled + 1 < ep->verbs->can.depth / 2 &&
-           ep->verbs->requests.unsignaled < ep->verbs->requests.max / 2 &&
-           !regx_sq_only_reserve_is_left(ep->verbs);
-}
-
 /* The endpoint's next completion reports all that did not report. */
 static void count_signaled(regx_ep_t *ep)
 {
@@ -324,7 +303,10 @@ regx_status_t regx_sq_post(regx_ep_t *ep, struct ibv_send_wr *request,
     assert(regx_sq_has_room(ep));
     request->wr_id = ep->sq.posted;
     request->next = NULL;
-    if (may_be_unsignaled(ep, work)) {
+    if (work->kind == REGX_WORK_PLAIN && work->ends == NULL && work->slot == NULL &&
+        ep->sq.unsignaled + 1 < verbs->can.depth / 2 &&
+        verbs->requests.unsignaled < verbs->requests.max / 2 &&
+        !regx_sq_only_reserve_is_left(verbs)) { /* it need not report its end */
         ep->sq.unsignaled++;
         verbs->requests.unsignaled++;
     } else {
@@ -376,21 +358,6 @@ regx_status_t regx_sq_post_goodbye(regx_ep_t *ep)
     return regx_sq_post(ep, &request, &goodbye);
 }
 
-static void finish(regx_ep_t *ep, const regx_verbs_work_t *work, regx_status_t status)
-{
-    if (work->slot != NULL) {
-        regx_verbs_slot_give(ep->verbs, work->slot, &ep->sq.slots);
-    }
-    if (work->kind == REGX_WORK_READ) {
-        assert(ep->gets.posted > 0);
-        ep->gets.posted--;
-    }
-    if (work->ends != NULL) {
-        ep->verbs->events++;
-        regx_pending_end(work->ends, status);
-    }
-}
-
 static void end_work(regx_ep_t *ep, uint64_t end, regx_status_t status)
 {
     assert(end - ep->sq.done <= ep->sq.posted - ep->sq.done);
@@ -399,7 +366,17 @@ static void end_work(regx_ep_t *ep, uint64_t end, regx_status_t status)
 
         assert(ep->verbs->requests.outstanding > 0);
         ep->verbs->requests.outstanding--;
-        finish(ep, &work, status);
+        if (work.slot != NULL) {
+            regx_verbs_slot_give(ep->verbs, work.slot, &ep->sq.slots);
+        }
+        if (work.kind == REGX_WORK_READ) {
+            assert(ep->gets.posted > 0);
+            ep->gets.posted--;
+        }
+        if (work.ends != NULL) {
+            ep->verbs->events++;
+            regx_pending_end(work.ends, status);
+        }
     }
 }
 

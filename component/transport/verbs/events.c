@@ -47,27 +47,13 @@ static void queue_pair_failed(regx_verbs_t *verbs, const struct ibv_async_event 
 
 /* ---- the port ---- */
 
-static void set_away(regx_verbs_t *verbs, const char *why)
-{
-    regx_verbs_port_t *port = &verbs->port;
-
-    if (port->away == NULL && why != NULL) {
-        regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
-                                 "verbs: a port was away for a while");
-        port->since = regx_now_ns();
-    } else if (port->away != NULL && why == NULL) {
-        port->back = regx_now_ns();
-        verbs->cm.next = 0;
-    }
-    port->away = why;
-}
-
 /* Reads anew what an event may have changed. */
 static void read_port(regx_verbs_t *verbs)
 {
     regx_verbs_port_t *port = &verbs->port;
     const bool has_gid = regx_verbs_port_refresh(port);
     const struct ibv_port_attr *attr = &port->attr;
+    const char *away = has_gid ? NULL : "has lost its GID";
     __be16 pkey;
 
     for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
@@ -83,59 +69,44 @@ static void read_port(regx_verbs_t *verbs)
     } else {
         port->change[0] = '\0';
     }
-    set_away(verbs, attr->state != IBV_PORT_ACTIVE && attr->state != IBV_PORT_ACTIVE_DEFER
-                        ? "is down"
-                    : !has_gid ? "has lost its GID"
-                               : NULL);
+    if (attr->state != IBV_PORT_ACTIVE && attr->state != IBV_PORT_ACTIVE_DEFER) {
+        away = "is down";
+    }
+    if (port->away == NULL && away != NULL) {
+        regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
+                                 "verbs: a port was away for a while");
+        port->since = regx_now_ns();
+    } else if (port->away != NULL && away == NULL) {
+        port->back = regx_now_ns();
+        verbs->cm.next = 0;
+    }
+    port->away = away;
     regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION, "verbs: port %s %s%s%s", port->name,
                port->away != NULL ? port->away : "is up", port->change[0] != '\0' ? "; " : "",
                port->change);
 }
 
-/* Events get lost where many come. */
-static void await_port(regx_verbs_t *verbs)
+void regx_verbs_look(regx_verbs_t *verbs)
 {
     regx_verbs_port_t *port = &verbs->port;
-    const int64_t now = regx_now_ns();
+    const bool had_events = port->context->async_fd >= 0;
+    struct ibv_async_event event;
 
-    if (now >= port->next) {
-        port->next = now + ASK_NS;
-        read_port(verbs);
-    }
-    if (port->away != NULL && now - port->since >= REGX_VERBS_AWAY_NS) {
-        port->since = now; /* for those that begin after this */
-        regx_eps_break(verbs, REGX_EP_BROKEN, "sending", "given up after a minute");
-    }
-}
-
-/* Whether there are events to be read. Without them it is noticed later what fails, and not that a port
- * goes. */
-static bool has_events(regx_verbs_t *verbs)
-{
-    const bool had = verbs->port.context->async_fd >= 0;
-
-    if (!regx_verbs_port_has_device(&verbs->port)) {
-        if (!verbs->port.failed) {
-            verbs->port.failed = true;
+    if (!regx_verbs_port_has_device(port)) {
+        if (!port->failed) {
+            port->failed = true;
             regx_eps_break(verbs, REGX_EP_BROKEN, "device", strerror(EBADF));
         }
-        return false;
+        return;
     }
-    if (had && !regx_verbs_port_has_events(&verbs->port)) {
+    if (had_events && !regx_verbs_port_has_events(port)) {
         regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
                                  "verbs: the program has closed the descriptor of events");
     }
-    return verbs->port.context->async_fd >= 0;
-}
-
-void regx_verbs_look(regx_verbs_t *verbs)
-{
-    struct ibv_async_event event;
-
-    if (!has_events(verbs)) {
-        return;
+    if (port->context->async_fd < 0) {
+        return; /* it is noticed later what fails, and not that the port goes */
     }
-    for (int i = 0; i < EVENTS && ibv_get_async_event(verbs->port.context, &event) == 0; i++) {
+    for (int i = 0; i < EVENTS && ibv_get_async_event(port->context, &event) == 0; i++) {
         switch (event.event_type) {
         case IBV_EVENT_QP_FATAL:
         case IBV_EVENT_QP_REQ_ERR:
@@ -146,7 +117,7 @@ void regx_verbs_look(regx_verbs_t *verbs)
         case IBV_EVENT_CQ_ERR:
         case IBV_EVENT_SRQ_ERR:
         case IBV_EVENT_DEVICE_FATAL:
-            verbs->port.failed |= event.event_type == IBV_EVENT_DEVICE_FATAL;
+            port->failed |= event.event_type == IBV_EVENT_DEVICE_FATAL;
             regx_eps_break(verbs, REGX_EP_BROKEN, "device", ibv_event_type_str(event.event_type));
             break;
         case IBV_EVENT_PORT_ERR:
@@ -156,7 +127,7 @@ void regx_verbs_look(regx_verbs_t *verbs)
         case IBV_EVENT_GID_CHANGE:
         case IBV_EVENT_SM_CHANGE:
         case IBV_EVENT_CLIENT_REREGISTER:
-            if (event.element.port_num == verbs->port.number) {
+            if (event.element.port_num == port->number) {
                 read_port(verbs);
             }
             break;
@@ -165,7 +136,16 @@ void regx_verbs_look(regx_verbs_t *verbs)
         }
         ibv_ack_async_event(&event);
     }
-    if (verbs->port.away != NULL) {
-        await_port(verbs);
+    if (port->away == NULL) {
+        return;
+    }
+    const int64_t now = regx_now_ns();
+    if (now >= port->next) { /* events get lost where many come */
+        port->next = now + ASK_NS;
+        read_port(verbs);
+    }
+    if (port->away != NULL && now - port->since >= REGX_VERBS_AWAY_NS) {
+        port->since = now; /* for those that begin after this */
+        regx_eps_break(verbs, REGX_EP_BROKEN, "sending", "given up after a minute");
     }
 }

@@ -18,42 +18,36 @@
 /* An IPv4 address follows, in a GID. */
 static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 
-/* The bits of the network that an interface's address is in, if that is the GID; else 0. */
-static unsigned bits_of(const struct ifaddrs *interface, const uint8_t gid[16])
-{
-    const void *address = interface->ifa_addr, *mask = interface->ifa_netmask;
-    const struct sockaddr_in *address4 = address, *mask4 = mask;
-    const struct sockaddr_in6 *address6 = address, *mask6 = mask;
-    const uint8_t *ones = NULL;
-    unsigned size = 0, bits = 0;
-
-    if (address == NULL || mask == NULL) {
-        return 0;
-    }
-    if (address4->sin_family == AF_INET && memcmp(gid, mapped, sizeof(mapped)) == 0 &&
-        memcmp(gid + sizeof(mapped), &address4->sin_addr, 4) == 0) {
-        ones = (const uint8_t *)&mask4->sin_addr;
-        size = 4;
-        bits = 8 * sizeof(mapped);
-    } else if (address4->sin_family == AF_INET6 && memcmp(gid, &address6->sin6_addr, 16) == 0) {
-        ones = mask6->sin6_addr.s6_addr;
-        size = 16;
-    }
-    for (unsigned i = 0; i < size; i++) {
-        bits += (unsigned)__builtin_popcount(ones[i]);
-    }
-    return bits;
-}
-
-/* The same of the first network device of this process's network namespace that has such an address, and
- * these flags. */
-static unsigned network_bits_of(const struct ifaddrs *interfaces, const struct ibv_gid_entry *gid,
+/* The bits of the network that the GID is in, as an address of the first network device of this process's network
+ * namespace that has it, and these flags; 0: none has. */
+static unsigned network_bits_of(const struct ifaddrs *interfaces, const struct ibv_gid_entry *entry,
                                 unsigned flags)
 {
+    const uint8_t *gid = entry->gid.raw;
     unsigned bits = 0;
 
     for (const struct ifaddrs *at = interfaces; at != NULL && bits == 0; at = at->ifa_next) {
-        bits = (at->ifa_flags & flags) == flags ? bits_of(at, gid->gid.raw) : 0;
+        const void *address = at->ifa_addr, *mask = at->ifa_netmask;
+        const struct sockaddr_in *address4 = address, *mask4 = mask;
+        const struct sockaddr_in6 *address6 = address, *mask6 = mask;
+        const uint8_t *ones = NULL;
+        unsigned size = 0;
+
+        if ((at->ifa_flags & flags) != flags || address == NULL || mask == NULL) {
+            continue;
+        }
+        if (address4->sin_family == AF_INET && memcmp(gid, mapped, sizeof(mapped)) == 0 &&
+            memcmp(gid + sizeof(mapped), &address4->sin_addr, 4) == 0) {
+            ones = (const uint8_t *)&mask4->sin_addr;
+            size = 4;
+            bits = 8 * sizeof(mapped);
+        } else if (address4->sin_family == AF_INET6 && memcmp(gid, &address6->sin6_addr, 16) == 0) {
+            ones = mask6->sin6_addr.s6_addr;
+            size = 16;
+        }
+        for (unsigned i = 0; i < size; i++) {
+            bits += (unsigned)__builtin_popcount(ones[i]);
+        }
     }
     return bits;
 }
@@ -180,13 +174,6 @@ bool regx_verbs_port_has_events(regx_verbs_port_t *port)
     return context->async_fd >= 0;
 }
 
-static void keep_files(regx_verbs_port_t *port)
-{
-    port->control = regx_file_of(port->context->cmd_fd);
-    port->events = regx_file_of(port->context->async_fd);
-    name_file(port->events.fd, port->events_name, sizeof(port->events_name));
-}
-
 regx_status_t regx_verbs_port_open(const char *name, int gid_index, regx_error_t error,
                                    regx_verbs_port_t *port)
 {
@@ -203,7 +190,9 @@ regx_status_t regx_verbs_port_open(const char *name, int gid_index, regx_error_t
         snprintf(error, REGX_ERROR, "port %s cannot be opened: %s", port->name, strerror(errno));
     } else if (regx_verbs_port_find_gid(port, gid_index, indices, sizeof(indices))) {
         port->megabits = regx_verbs_port_speed(port);
-        keep_files(port);
+        port->control = regx_file_of(port->context->cmd_fd);
+        port->events = regx_file_of(port->context->async_fd);
+        name_file(port->events.fd, port->events_name, sizeof(port->events_name));
         return REGX_OK;
     } else if (gid_index >= 0) {
         status = regx_refuse(error, REGX_INVALID,

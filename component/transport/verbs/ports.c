@@ -148,32 +148,6 @@ static void leave_out_unlike(search_t *search)
     }
 }
 
-/* Whether no near one that is chosen is in the subnet of that port. */
-static bool is_subnet_missing(const search_t *search, const candidate_t *port)
-{
-    bool missing = !search->any_subnet;
-
-    for (size_t i = 0; i < search->count; i++) {
-        missing = missing && !(search->ports[i].chosen && (search->ports[i].own_flaws & FAR) == 0 &&
-                               regx_verbs_share_subnet(&search->ports[i].subnet, &port->subnet));
-    }
-    return missing;
-}
-
-/* Far ports of the subnets in which no near one is: a process on another socket may have only those,
- * here or on another node. */
-static void choose_far(search_t *search)
-{
-    for (size_t i = 0; i < search->count; i++) {
-        candidate_t *port = &search->ports[i];
-
-        if (port->reason == flaws[0] && is_subnet_missing(search, port)) {
-            port->reason = NULL;
-            choose(search, port);
-        }
-    }
-}
-
 /* Of those that if_exclude, which may be NULL, does not name. */
 static regx_status_t choose_best(search_t *search, const char *exclude, regx_error_t error)
 {
@@ -192,7 +166,23 @@ static regx_status_t choose_best(search_t *search, const char *exclude, regx_err
         }
     }
     search->near = search->chosen;
-    choose_far(search);
+    /* Far ports of the subnets in which no near one is: a process on another socket may have only those,
+     * here or on another node. */
+    for (size_t i = 0; i < search->count; i++) {
+        candidate_t *port = &search->ports[i];
+        bool missing = !search->any_subnet && port->reason == flaws[0];
+
+        for (size_t k = 0; k < search->count && missing; k++) {
+            const candidate_t *near = &search->ports[k];
+
+            missing = !near->chosen || (near->own_flaws & FAR) != 0 ||
+                      !regx_verbs_share_subnet(&near->subnet, &port->subnet);
+        }
+        if (missing) {
+            port->reason = NULL;
+            choose(search, port);
+        }
+    }
     if (search->chosen > 0) {
         return REGX_OK;
     }
@@ -206,23 +196,6 @@ static regx_status_t choose_best(search_t *search, const char *exclude, regx_err
     }
     return regx_refuse(error, REGX_UNREACHABLE, "no port of an RDMA device can be used:%s",
                        name_ports(search));
-}
-
-/* RDMA over InfiniBand's transport: iWARP has no UD queue pairs to connect by. */
-static const char *why_unusable(const struct ibv_device *device, const struct ibv_port_attr *attr,
-                                bool has_gid)
-{
-    if (device->transport_type != IBV_TRANSPORT_IB) {
-        return "is not InfiniBand or RoCE";
-    }
-    if (attr->link_layer != IBV_LINK_LAYER_ETHERNET &&
-        attr->link_layer != IBV_LINK_LAYER_INFINIBAND) {
-        return "has a link layer that is not known";
-    }
-    if (attr->state != IBV_PORT_ACTIVE) {
-        return "is down";
-    }
-    return !has_gid ? "has no GID; has its network device an address?" : NULL;
 }
 
 /* Whether a list of cores as the kernel writes it, such as "0-7,16", has one of this process's. */
@@ -244,28 +217,34 @@ static bool has_own_core(const char *list)
     return has;
 }
 
-/* A device in software names no cores: it is near to all. */
-static bool lies_far(const char *device)
-{
-    char path[128], list[1024] = "";
-
-    snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/local_cpulist", device);
-    return regx_read_line(path, list, sizeof(list)) && list[0] != '\n' && !has_own_core(list);
-}
-
 /* Of a port of which the context, the name and the number are known. */
 static candidate_t describe(struct ibv_device *device, regx_verbs_port_t *port)
 {
-    candidate_t candidate = {.reason = "cannot be queried",
-                             .own_flaws = lies_far(ibv_get_device_name(device)) ? FAR : 0};
-    char indices[8];
+    candidate_t candidate = {.reason = "cannot be queried"};
+    char path[128], cores[1024] = "", indices[8];
 
     memcpy(candidate.name, port->name, sizeof(candidate.name));
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/local_cpulist",
+             ibv_get_device_name(device));
+    /* A device in software names no cores: it is near to all. */
+    if (regx_read_line(path, cores, sizeof(cores)) && cores[0] != '\n' && !has_own_core(cores)) {
+        candidate.own_flaws = FAR;
+    }
     if (ibv_query_port(port->context, port->number, &port->attr) == 0) {
         const bool has_gid = regx_verbs_port_find_gid(port, -1, indices, sizeof(indices));
         const bool infiniband = port->attr.link_layer == IBV_LINK_LAYER_INFINIBAND;
 
-        candidate.reason = why_unusable(device, &port->attr, has_gid);
+        candidate.reason = NULL;
+        /* RDMA over InfiniBand's transport: iWARP has no UD queue pairs to connect by. */
+        if (device->transport_type != IBV_TRANSPORT_IB) {
+            candidate.reason = "is not InfiniBand or RoCE";
+        } else if (!infiniband && port->attr.link_layer != IBV_LINK_LAYER_ETHERNET) {
+            candidate.reason = "has a link layer that is not known";
+        } else if (port->attr.state != IBV_PORT_ACTIVE) {
+            candidate.reason = "is down";
+        } else if (!has_gid) {
+            candidate.reason = "has no GID; has its network device an address?";
+        }
         candidate.usable = candidate.reason == NULL;
         candidate.infiniband = infiniband;
         candidate.own_flaws |=
@@ -276,26 +255,6 @@ static candidate_t describe(struct ibv_device *device, regx_verbs_port_t *port)
         memcpy(candidate.subnet.gid, port->gid.gid.raw, REGX_VERBS_GID_SIZE);
     }
     return candidate;
-}
-
-/* Adds the ports of one device. */
-static void list_ports(search_t *search, struct ibv_device *device)
-{
-    struct ibv_context *context = ibv_open_device(device);
-    struct ibv_device_attr attr;
-
-    if (context == NULL) {
-        return;
-    }
-    if (ibv_query_device(context, &attr) == 0) {
-        for (unsigned i = 1; i <= attr.phys_port_cnt && search->count < PORTS_MAX; i++) {
-            regx_verbs_port_t port = {.context = context, .number = (uint8_t)i};
-
-            snprintf(port.name, sizeof(port.name), "%s:%u", ibv_get_device_name(device), i);
-            search->ports[search->count++] = describe(device, &port);
-        }
-    }
-    ibv_close_device(context);
 }
 
 regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, regx_error_t error,
@@ -313,7 +272,22 @@ regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, regx_
     search->any_subnet = settings != NULL && settings->any_subnet;
     struct ibv_device **devices = ibv_get_device_list(NULL);
     for (int i = 0; devices != NULL && devices[i] != NULL; i++) {
-        list_ports(search, devices[i]);
+        struct ibv_context *context = ibv_open_device(devices[i]);
+        struct ibv_device_attr attr;
+
+        if (context == NULL) {
+            continue;
+        }
+        if (ibv_query_device(context, &attr) != 0) {
+            attr.phys_port_cnt = 0;
+        }
+        for (unsigned k = 1; k <= attr.phys_port_cnt && search->count < PORTS_MAX; k++) {
+            regx_verbs_port_t port = {.context = context, .number = (uint8_t)k};
+
+            snprintf(port.name, sizeof(port.name), "%s:%u", ibv_get_device_name(devices[i]), k);
+            search->ports[search->count++] = describe(devices[i], &port);
+        }
+        ibv_close_device(context);
     }
     if (devices != NULL) {
         ibv_free_device_list(devices);

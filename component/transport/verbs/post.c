@@ -137,13 +137,6 @@ void regx_verbs_wait_if_left(regx_ep_t *ep)
     }
 }
 
-/* A put or get is accepted. */
-static void join_line(regx_link_t *line, regx_pending_t *pending, regx_pending_kind_t kind)
-{
-    *pending = (regx_pending_t){.kind = kind};
-    regx_list_append(line, &pending->link);
-}
-
 /* ---- puts ---- */
 
 /* The memory of the peer's that a put writes to. */
@@ -162,28 +155,15 @@ static bool is_posted(const regx_put_t *put)
     return put->immediate != 0 && put->pending.moved == put->length;
 }
 
-/* The key of local memory that is registered. false: it is not. */
-static bool local_key(const regx_verbs_t *verbs, const regx_put_t *put, uint32_t *lkey)
-{
-    const uintptr_t pool = (uintptr_t)verbs->super.pool_memory;
-
-    if (put->region != NULL) {
-        *lkey = ((const struct ibv_mr *)put->region->handle)->lkey;
-        return true;
-    }
-    *lkey = verbs->buffers.pool.mr->lkey;
-    return regx_within((uintptr_t)put->local - pool, put->length, verbs->super.pool_size);
-}
-
 /* Posts the next segment of a put's data. false: no slot, or no room for the request. */
 static bool post_data(regx_ep_t *ep, regx_put_t *put)
 {
     const size_t posted = put->pending.moved;
     const size_t left = put->length - posted;
     const regx_verbs_key_t target = target_of(ep, put);
+    const uintptr_t pool = (uintptr_t)ep->verbs->super.pool_memory;
     struct ibv_sge data = {.addr = (uintptr_t)put->local + posted};
-    const bool copied = !local_key(ep->verbs, put, &data.lkey);
-    const uint64_t max = copied ? REGX_VERBS_COPIED_MAX : ep->verbs->can.segment_max;
+    bool copied = false; /* it is neither in a region nor in the pool */
     regx_verbs_work_t work = {.what = REGX_VERBS_WRITING};
     struct ibv_send_wr request = {
         .sg_list = &data,
@@ -191,7 +171,15 @@ static bool post_data(regx_ep_t *ep, regx_put_t *put)
         .opcode = IBV_WR_RDMA_WRITE,
         .wr.rdma = {.remote_addr = target.base + put->offset + posted, .rkey = target.rkey}};
 
-    data.length = (uint32_t)regx_min(left, max);
+    if (put->region != NULL) {
+        data.lkey = ((const struct ibv_mr *)put->region->handle)->lkey;
+    } else {
+        data.lkey = ep->verbs->buffers.pool.mr->lkey;
+        copied =
+            !regx_within((uintptr_t)put->local - pool, put->length, ep->verbs->super.pool_size);
+    }
+    data.length =
+        (uint32_t)regx_min(left, copied ? REGX_VERBS_COPIED_MAX : ep->verbs->can.segment_max);
     if (!regx_sq_has_room(ep)) {
         return false;
     }
@@ -260,7 +248,8 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     } else {
         const bool first = regx_list_empty(&ep->puts);
 
-        join_line(&ep->puts, &put->pending, REGX_PENDING_PUT);
+        put->pending = (regx_pending_t){.kind = REGX_PENDING_PUT};
+        regx_list_append(&ep->puts, &put->pending.link);
         if (first) {
             regx_verbs_put_take_turn(ep);
         }
@@ -273,50 +262,33 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
 
 /* ---- gets ---- */
 
-/* Whether it lies in what the peer published, and in our region. */
-static bool is_allowed(const regx_get_t *get, const regx_verbs_key_t *key)
-{
-    const regx_mr_t *region = get->region;
-
-    return region != NULL && get->length > 0 &&
-           regx_within(get->offset, get->length, key->length) &&
-           regx_within((uintptr_t)get->local - (uintptr_t)region->base, get->length,
-                       region->length);
-}
-
-/* Posts the next segment of a get. There is room. Returns whether it was the last. */
-static bool post_read(regx_ep_t *ep, regx_get_t *get)
-{
-    const regx_verbs_key_t key = regx_verbs_key_unpack(&get->key);
-    const size_t posted = get->pending.moved;
-    const size_t left = get->length - posted;
-    const bool last = left <= ep->verbs->can.segment_max;
-    struct ibv_sge segment = {.addr = (uintptr_t)get->local + posted,
-                              .length = (uint32_t)(last ? left : ep->verbs->can.segment_max),
-                              .lkey = ((const struct ibv_mr *)get->region->handle)->lkey};
-    struct ibv_send_wr request = {
-        .sg_list = &segment,
-        .num_sge = 1,
-        .opcode = IBV_WR_RDMA_READ,
-        .wr.rdma = {.remote_addr = key.base + get->offset + posted, .rkey = key.rkey}};
-    const regx_verbs_work_t work = {
-        .kind = REGX_WORK_READ, .ends = last ? &get->pending : NULL, .what = "RDMA READ"};
-
-    get->pending.moved += segment.length;
-    ep->gets.posted++;
-    regx_verbs_count_sent(ep->verbs, segment.length);
-    /* Refused: it ends with the rest of the endpoint's work. */
-    regx_sq_post(ep, &request, &work);
-    return last;
-}
-
 void regx_verbs_get_take_turn(regx_ep_t *ep)
 {
     while (!regx_list_empty(&ep->gets.line) && ep->gets.posted < ep->gets.max &&
            regx_sq_is_open(ep) && regx_sq_has_room(ep)) {
         regx_link_t *first = ep->gets.line.next;
+        regx_get_t *get = regx_get_of(regx_pending_of(first));
+        const regx_verbs_key_t key = regx_verbs_key_unpack(&get->key);
+        const size_t posted = get->pending.moved;
+        const size_t left = get->length - posted;
+        const bool last = left <= ep->verbs->can.segment_max;
+        struct ibv_sge segment = {.addr = (uintptr_t)get->local + posted,
+                                  .length = (uint32_t)(last ? left : ep->verbs->can.segment_max),
+                                  .lkey = ((const struct ibv_mr *)get->region->handle)->lkey};
+        struct ibv_send_wr request = {
+            .sg_list = &segment,
+            .num_sge = 1,
+            .opcode = IBV_WR_RDMA_READ,
+            .wr.rdma = {.remote_addr = key.base + get->offset + posted, .rkey = key.rkey}};
+        const regx_verbs_work_t work = {
+            .kind = REGX_WORK_READ, .ends = last ? &get->pending : NULL, .what = "RDMA READ"};
 
-        if (post_read(ep, regx_get_of(regx_pending_of(first)))) {
+        get->pending.moved += segment.length;
+        ep->gets.posted++;
+        regx_verbs_count_sent(ep->verbs, segment.length);
+        /* Refused: it ends with the rest of the endpoint's work. */
+        regx_sq_post(ep, &request, &work);
+        if (last) {
             regx_list_remove(first);
         }
     }
@@ -326,8 +298,12 @@ regx_status_t regx_verbs_get(regx_conn_t *super, regx_get_t *get)
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
     const regx_verbs_key_t key = regx_verbs_key_unpack(&get->key);
+    const regx_mr_t *region = get->region;
 
-    if (!is_allowed(get, &key)) {
+    /* It has to lie in what the peer published, and in our region. */
+    if (region == NULL || get->length == 0 || !regx_within(get->offset, get->length, key.length) ||
+        !regx_within((uintptr_t)get->local - (uintptr_t)region->base, get->length,
+                     region->length)) {
         return REGX_INVALID;
     }
     regx_status_t status = enter(conn);
@@ -337,7 +313,8 @@ regx_status_t regx_verbs_get(regx_conn_t *super, regx_get_t *get)
     if (conn->ep->gets.max == 0) { /* one of the two devices does none */
         status = REGX_DENIED;
     } else {
-        join_line(&conn->ep->gets.line, &get->pending, REGX_PENDING_GET);
+        get->pending = (regx_pending_t){.kind = REGX_PENDING_GET};
+        regx_list_append(&conn->ep->gets.line, &get->pending.link);
         regx_verbs_get_take_turn(conn->ep);
         regx_verbs_wait_if_left(conn->ep);
         status = REGX_PENDING;

@@ -61,16 +61,29 @@ static void read_limits(regx_verbs_t *verbs)
                            completions > others + can->depth ? completions - others : can->depth);
 }
 
-/* Where the partition's key stands in the port's table: the first that may be it and is of full
- * membership, since two limited members cannot talk, else the first that may be it. */
-static regx_status_t find_pkey(regx_verbs_t *verbs, regx_error_t error)
+/* An address that can be given to peers. */
+static regx_status_t fill_address(regx_verbs_t *verbs, regx_error_t error)
 {
+    const struct ibv_port_attr *attr = &verbs->port.attr;
     const uint16_t wanted = verbs->settings.pkey, full = 0x8000;
     regx_verbs_address_t *address = &verbs->address;
     char keys[128] = "";
     size_t length = 0;
     __be16 entry;
 
+    address->version = REGX_VERBS_VERSION;
+    address->link_layer =
+        attr->link_layer == IBV_LINK_LAYER_ETHERNET ? REGX_VERBS_ETHERNET : REGX_VERBS_INFINIBAND;
+    address->gid_type = verbs->port.gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? 2 : 0;
+    address->lid = attr->lid;
+    memcpy(address->gid, verbs->port.gid.gid.raw, REGX_VERBS_GID_SIZE);
+    address->flags =
+        (uint8_t)(((attr->flags & IBV_QPF_GRH_REQUIRED) != 0 ? REGX_VERBS_NEEDS_GRH : 0) |
+                  (verbs->settings.any_subnet ? REGX_VERBS_ANY_SUBNET : 0));
+    address->network_bits = verbs->port.network_bits;
+    address->mtu = (uint8_t)attr->active_mtu;
+    /* Where the partition's key stands in the port's table: the first that may be it and is of full
+     * membership, since two limited members cannot talk, else the first that may be it. */
     for (uint16_t i = 0; i < verbs->port.attr.pkey_tbl_len; i++) {
         if (ibv_query_pkey(verbs->port.context, verbs->port.number, i, &entry) != 0 || entry == 0) {
             continue;
@@ -92,57 +105,13 @@ static regx_status_t find_pkey(regx_verbs_t *verbs, regx_error_t error)
                              wanted, verbs->port.name, keys);
 }
 
-/* An address that can be given to peers. */
-static regx_status_t fill_address(regx_verbs_t *verbs, regx_error_t error)
+/* Opens all of it: what is open when it fails, verbs_free closes. */
+static regx_status_t open_all(regx_verbs_t *verbs, regx_error_t error)
 {
-    const struct ibv_port_attr *attr = &verbs->port.attr;
-    regx_verbs_address_t *address = &verbs->address;
+    /* A kernel that does not copy pinned pages for a child may leave them to it: what the device then
+     * writes, the parent does not see. There the library keeps registered pages from children. */
+    const int cause = ibv_is_fork_initialized() == IBV_FORK_DISABLED ? ibv_fork_init() : 0;
 
-    address->version = REGX_VERBS_VERSION;
-    address->link_layer =
-        attr->link_layer == IBV_LINK_LAYER_ETHERNET ? REGX_VERBS_ETHERNET : REGX_VERBS_INFINIBAND;
-    address->gid_type = verbs->port.gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? 2 : 0;
-    address->lid = attr->lid;
-    memcpy(address->gid, verbs->port.gid.gid.raw, REGX_VERBS_GID_SIZE);
-    address->flags =
-        (uint8_t)(((attr->flags & IBV_QPF_GRH_REQUIRED) != 0 ? REGX_VERBS_NEEDS_GRH : 0) |
-                  (verbs->settings.any_subnet ? REGX_VERBS_ANY_SUBNET : 0));
-    address->network_bits = verbs->port.network_bits;
-    address->mtu = (uint8_t)attr->active_mtu;
-    return find_pkey(verbs, error);
-}
-
-static regx_status_t open_queues(regx_verbs_t *verbs, regx_error_t error)
-{
-    struct ibv_srq_init_attr srq = {.attr = {.max_wr = verbs->buffers.receives, .max_sge = 1}};
-
-    verbs->pd = ibv_alloc_pd(verbs->port.context);
-    if (verbs->pd == NULL) {
-        return regx_verbs_port_refuse(&verbs->port, "protection domain", error);
-    }
-    verbs->cq = ibv_create_cq(
-        verbs->port.context,
-        (int)(verbs->requests.max + verbs->buffers.receives + REGX_CM_RECEIVES + REGX_CM_SENDS),
-        NULL, NULL, 0);
-    if (verbs->cq == NULL) {
-        return regx_verbs_port_refuse(&verbs->port, "completion queue", error);
-    }
-    verbs->srq = ibv_create_srq(verbs->pd, &srq);
-    if (verbs->srq == NULL) {
-        return regx_verbs_port_refuse(&verbs->port, "shared receive queue", error);
-    }
-    const regx_status_t status = regx_qp_probe(verbs, error);
-    return status == REGX_OK ? regx_cm_open(verbs, error) : status;
-}
-
-/* A kernel that does not copy pinned pages for a child may leave them to it: what the device then
- * writes, the parent does not see. There the library keeps registered pages from children. */
-static regx_status_t make_fork_safe(regx_error_t error)
-{
-    if (ibv_is_fork_initialized() != IBV_FORK_DISABLED) {
-        return REGX_OK; /* not needed, or done already */
-    }
-    const int cause = ibv_fork_init();
     if (cause != 0) {
         return regx_refuse(
             error, REGX_UNREACHABLE,
@@ -150,26 +119,37 @@ static regx_status_t make_fork_safe(regx_error_t error)
             "does once memory is registered; set RDMAV_FORK_SAFE=1 in the job's environment",
             strerror(cause));
     }
-    return REGX_OK;
-}
-
-static regx_status_t open_all(regx_verbs_t *verbs, regx_error_t error)
-{
-    regx_status_t status = make_fork_safe(error);
-
-    if (status == REGX_OK) {
-        status = regx_verbs_port_open(verbs->config.device, verbs->settings.gid_index, error,
-                                      &verbs->port);
-    }
+    regx_status_t status =
+        regx_verbs_port_open(verbs->config.device, verbs->settings.gid_index, error, &verbs->port);
     if (status != REGX_OK) {
         return status;
     }
-    fcntl(verbs->port.context->async_fd, F_SETFL,
-          fcntl(verbs->port.context->async_fd, F_GETFL) | O_NONBLOCK);
+    struct ibv_context *context = verbs->port.context;
+    fcntl(context->async_fd, F_SETFL, fcntl(context->async_fd, F_GETFL) | O_NONBLOCK);
     read_limits(verbs);
     status = fill_address(verbs, error);
+    if (status != REGX_OK) {
+        return status;
+    }
+    verbs->pd = ibv_alloc_pd(context);
+    if (verbs->pd == NULL) {
+        return regx_verbs_port_refuse(&verbs->port, "protection domain", error);
+    }
+    verbs->cq = ibv_create_cq(
+        context,
+        (int)(verbs->requests.max + verbs->buffers.receives + REGX_CM_RECEIVES + REGX_CM_SENDS),
+        NULL, NULL, 0);
+    if (verbs->cq == NULL) {
+        return regx_verbs_port_refuse(&verbs->port, "completion queue", error);
+    }
+    struct ibv_srq_init_attr srq = {.attr = {.max_wr = verbs->buffers.receives, .max_sge = 1}};
+    verbs->srq = ibv_create_srq(verbs->pd, &srq);
+    if (verbs->srq == NULL) {
+        return regx_verbs_port_refuse(&verbs->port, "shared receive queue", error);
+    }
+    status = regx_qp_probe(verbs, error);
     if (status == REGX_OK) {
-        status = open_queues(verbs, error);
+        status = regx_cm_open(verbs, error);
     }
     return status == REGX_OK ? regx_verbs_buffers_open(verbs, error) : status;
 }
@@ -231,7 +211,8 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, regx_erro
         verbs_free(verbs);
         return status;
     }
-    verbs->super.max_frame = verbs->super.max_zcopy = REGX_VERBS_FRAME_MAX;
+    verbs->super.max_frame = REGX_VERBS_FRAME_MAX;
+    verbs->super.max_zcopy = REGX_VERBS_FRAME_MAX;
     snprintf(verbs->wires, sizeof(verbs->wires), "verbs:%s", verbs->port.name);
     verbs->super.wires = verbs->wires;
     verbs->super.registers = true;
@@ -361,24 +342,19 @@ static void verbs_disconnect(regx_conn_t *super)
     free(conn);
 }
 
-/* Whether the device cannot read on demand what is registered for that, at either end: what is only
- * to be written here is to be read from elsewhere. */
-static bool is_unreadable(const regx_verbs_limits_t *can, int flags)
-{
-    return ((flags & IBV_ACCESS_REMOTE_READ) != 0 || flags == IBV_ACCESS_LOCAL_WRITE) &&
-           ((can->odp & IBV_ODP_SUPPORT_READ) == 0 || can->reads_made == 0 ||
-            can->reads_answered == 0);
-}
-
 static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t length,
                                unsigned access, regx_mr_t *mr)
 {
     regx_verbs_t *verbs = regx_verbs_of(transport);
     const bool on_demand = (access & REGX_ACCESS_ON_DEMAND) != 0;
+    const regx_verbs_limits_t *can = &verbs->can;
     const int flags = regx_verbs_access(access);
 
-    if (on_demand && is_unreadable(&verbs->can, flags)) {
-        return REGX_INVALID;
+    /* What is only to be written here is to be read from elsewhere. */
+    if (on_demand && ((flags & IBV_ACCESS_REMOTE_READ) != 0 || flags == IBV_ACCESS_LOCAL_WRITE) &&
+        ((can->odp & IBV_ODP_SUPPORT_READ) == 0 || can->reads_made == 0 ||
+         can->reads_answered == 0)) {
+        return REGX_INVALID; /* the device does not read on demand */
     }
     regx_verbs_port_has_device(&verbs->port);
     /* In parentheses: the function, whose macro of the same name converts signs. */
