@@ -14,7 +14,8 @@ static const regx_param_t table[] = {
 
 #if REGX_HAVE_PINNED
 
-static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
+static void pinned_deliver(void *context, uint64_t sender, uint8_t tag, const void *data,
+                           size_t length)
 {
     regx_pinned_t *pinned = context;
     const regx_transport_events_t *events = &pinned->events;
@@ -26,7 +27,7 @@ static void deliver(void *context, uint64_t sender, uint8_t tag, const void *dat
     }
 }
 
-static void broken(void *context, uint64_t peer, const char *what)
+static void pinned_broken(void *context, uint64_t peer, const char *what)
 {
     const regx_pinned_t *pinned = context;
 
@@ -68,23 +69,6 @@ static void pinned_close(regx_transport_t *transport)
     free_device(pinned);
 }
 
-/* Makes shared memory that was just opened this device's. */
-static void make_variant(regx_shm_t *shm, regx_pinned_t *pinned, uint32_t slots)
-{
-    const regx_pin_cost_t cost = pinned->cost;
-
-    pinned->shm = shm;
-    shm->pinned = pinned;
-    shm->address.variant = VARIANT;
-    shm->super.ops = &regx_pinned_ops;
-    shm->super.registers = true;
-    shm->super.mr_count = slots;
-    shm->super.mr_bytes = REGX_URING_PIN_MAX;
-    shm->super.wires = cost.call != 0 || cost.page != 0 ? pinned->wires : "pinned";
-    snprintf(pinned->wires, sizeof(pinned->wires), "pinned, %u ns a registration and %u ns a page",
-             cost.call, cost.page);
-}
-
 static regx_status_t open_pinned(const regx_transport_config_t *config, regx_error_t error,
                                  regx_transport_t **transport)
 {
@@ -93,7 +77,7 @@ static regx_status_t open_pinned(const regx_transport_config_t *config, regx_err
         config->settings != NULL ? config->settings : &defaults;
     regx_pinned_t *pinned =
         calloc(1, sizeof(*pinned) + settings->pinned_slots * sizeof(pinned->slots[0]));
-    regx_transport_config_t shm = *config;
+    regx_transport_config_t shm_config = *config;
     regx_status_t status = REGX_INVALID;
 
     if (pinned == NULL) {
@@ -103,20 +87,32 @@ static regx_status_t open_pinned(const regx_transport_config_t *config, regx_err
     regx_lock_init(&pinned->lock, true);
     regx_list_init(&pinned->asking);
     pinned->events = config->events;
-    shm.settings = NULL;
-    shm.events = (regx_transport_events_t){.context = pinned, .deliver = deliver, .broken = broken};
+    shm_config.settings = NULL;
+    shm_config.events = (regx_transport_events_t){
+        .context = pinned, .deliver = pinned_deliver, .broken = pinned_broken};
     if (regx_pin_cost_read(settings->pin_cost, &pinned->cost, error)) {
         status = regx_uring_open(&pinned->uring, settings->pinned_slots, error);
     }
     if (status == REGX_OK) {
-        status = regx_shm_ops.open(&shm, error, transport);
+        status = regx_shm_ops.open(&shm_config, error, transport);
     }
-    if (status == REGX_OK) {
-        make_variant(regx_shm_of(*transport), pinned, settings->pinned_slots);
-    } else {
+    if (status != REGX_OK) {
         free_device(pinned);
+        return status;
     }
-    return status;
+    regx_shm_t *shm = regx_shm_of(*transport);
+    const regx_pin_cost_t cost = pinned->cost;
+    pinned->shm = shm;
+    shm->pinned = pinned;
+    shm->address.variant = VARIANT;
+    shm->super.ops = &regx_pinned_ops;
+    shm->super.registers = true;
+    shm->super.mr_count = settings->pinned_slots;
+    shm->super.mr_bytes = REGX_URING_PIN_MAX;
+    shm->super.wires = cost.call != 0 || cost.page != 0 ? pinned->wires : "pinned";
+    snprintf(pinned->wires, sizeof(pinned->wires), "pinned, %u ns a registration and %u ns a page",
+             cost.call, cost.page);
+    return REGX_OK;
 }
 
 /* But for regions, puts and gets, and what the kernel copies, they are those of shared memory. */

@@ -85,35 +85,7 @@ bool regx_pin_cost_read(const char *text, regx_pin_cost_t *cost, regx_error_t er
     return false;
 }
 
-/* Spins until that much has gone by since the registration was begun: a pipeline may hide it, or not,
- * as it does with an adapter. */
-static void spend(const regx_pin_cost_t *cost, int64_t begun, const void *base, size_t length)
-{
-    const uintptr_t start = (uintptr_t)base & ~(uintptr_t)(PAGE - 1);
-    const uint64_t pages = ((uintptr_t)base + length - start + PAGE - 1) / PAGE;
-    const int64_t until = begun + cost->call + (int64_t)(pages * cost->page);
-
-    if (cost->call != 0 || cost->page != 0) {
-        while (regx_now_ns() < until) {
-        }
-    }
-}
-
 /* ---- regions ---- */
-
-/* A region's name begins with the number of its slot. The table only compares: that the object is there.
- * false: there is no free slot. */
-static bool take_slot(regx_pinned_t *pinned, regx_handle_t *name)
-{
-    regx_lock(&pinned->lock);
-    bool taken = regx_handle_table_add(&pinned->names, pinned, name);
-    if (taken && name->id >= pinned->shm->super.mr_count) {
-        regx_handle_table_remove(&pinned->names, *name);
-        taken = false;
-    }
-    regx_unlock(&pinned->lock);
-    return taken;
-}
 
 static void free_slot(regx_pinned_t *pinned, uint32_t number)
 {
@@ -126,6 +98,8 @@ regx_status_t regx_pinned_reg(regx_transport_t *transport, void *base, size_t le
                               unsigned access, regx_mr_t *mr)
 {
     regx_pinned_t *pinned = regx_pinned_of(transport);
+    const regx_pin_cost_t *cost = &pinned->cost;
+    regx_handle_t name;
 
     if ((access & REGX_ACCESS_ON_DEMAND) != 0 || transport->forked) {
         return REGX_INVALID;
@@ -133,8 +107,15 @@ regx_status_t regx_pinned_reg(regx_transport_t *transport, void *base, size_t le
     if (length > REGX_URING_PIN_MAX) {
         return REGX_DENIED;
     }
-    regx_handle_t name;
-    if (!take_slot(pinned, &name)) {
+    /* A region's name begins with the number of its slot. The table only compares: that the object is there. */
+    regx_lock(&pinned->lock);
+    bool taken = regx_handle_table_add(&pinned->names, pinned, &name);
+    if (taken && name.id >= transport->mr_count) { /* there is no free slot */
+        regx_handle_table_remove(&pinned->names, name);
+        taken = false;
+    }
+    regx_unlock(&pinned->lock);
+    if (!taken) {
         return REGX_NO_MEMORY;
     }
     const int64_t begun = regx_now_ns();
@@ -143,7 +124,15 @@ regx_status_t regx_pinned_reg(regx_transport_t *transport, void *base, size_t le
         free_slot(pinned, name.id);
         return refused == -ENOMEM || refused == -EAGAIN ? REGX_NO_MEMORY : REGX_DENIED;
     }
-    spend(&pinned->cost, begun, base, length);
+    if (cost->call != 0 || cost->page != 0) {
+        const uintptr_t start = (uintptr_t)base & ~(uintptr_t)(PAGE - 1);
+        const uint64_t pages = ((uintptr_t)base + length - start + PAGE - 1) / PAGE;
+        const int64_t until = begun + cost->call + (int64_t)(pages * cost->page);
+
+        /* Spins: a pipeline may hide it, or not, as it does with an adapter. */
+        while (regx_now_ns() < until) {
+        }
+    }
     regx_pinned_slot_t *slot = &pinned->slots[name.id];
     const regx_pinned_key_t key = {
         .slot = name.id, .generation = name.generation, .length = length};

@@ -88,11 +88,16 @@ static void end(regx_pinned_conn_t *conn, regx_pending_t *op, regx_status_t stat
 /* Unless more of it is to be asked for, or answered. */
 static void end_if_over(regx_pinned_conn_t *conn, regx_pending_t *op)
 {
-    const regx_status_t refusal = conn->refusal;
+    regx_status_t status = REGX_OK;
 
-    if (op->under_way == 0 && !has_more(op)) {
-        end(conn, op, !op->failed ? REGX_OK : refusal != REGX_OK ? refusal : REGX_FAILED);
+    if (op->under_way != 0 || has_more(op)) {
+        return;
     }
+    if (op->failed) {
+        status = conn->refusal;
+        status = status != REGX_OK ? status : REGX_FAILED;
+    }
+    end(conn, op, status);
 }
 
 /* The oldest operation, or the oldest of which a piece is to be begun. */
@@ -123,30 +128,6 @@ static void end_all(regx_pinned_conn_t *conn, regx_status_t status)
 }
 
 /* ---- the initiator's pieces ---- */
-
-static bool make_cells(regx_pinned_conn_t *conn)
-{
-    void *base;
-    const int fd = regx_shm_file_make(FILE_SIZE, &conn->name, &base);
-
-    if (fd < 0) {
-        return false;
-    }
-    munmap(base, FILE_SIZE);
-    /* Of one that does not block io_uring reads at once, rather than by a thread of the kernel. */
-    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
-    conn->cells = regx_file_of(fd);
-    return true;
-}
-
-/* Several, for both ends to work at once, but none so short that asking takes longer. */
-static uint32_t next_length(const regx_pending_t *op, size_t length)
-{
-    const size_t part = regx_align_up(length / REGX_PINNED_CELLS, 4096);
-    const size_t most = regx_min(regx_max(part, REGX_PINNED_PIECE_MIN), REGX_PINNED_PIECE_MAX);
-
-    return (uint32_t)regx_min(most, length - op->moved);
-}
 
 /* Between the operation's own memory and the piece's cell. What is put without a region goes by a plain
  * write, which fails where memory is not there. */
@@ -194,33 +175,45 @@ static regx_status_t tell(regx_pinned_conn_t *conn, const piece_t *piece)
     return regx_shm_send(&conn->shm->super, REGX_TAG_OWN, &ask, sizeof(ask), NULL, NULL, 0);
 }
 
-/* A hint: if there is none, a piece would be copied in vain. */
-static bool has_room(regx_shm_conn_t *shm)
+/* Asks the owner for the next piece, if there is one and a cell for it. */
+static bool ask_next(regx_pinned_conn_t *conn)
 {
+    regx_shm_conn_t *shm = conn->shm;
+    regx_pending_t *op = oldest(conn, true);
+    regx_status_t status = REGX_OK;
+
+    if (op == NULL || conn->told - conn->ended == REGX_PINNED_CELLS) {
+        return false;
+    }
+    /* A hint: if there is no room to ask, a piece would be copied in vain. */
     regx_lock(&shm->lock);
     const bool room =
         shm->state != REGX_SHM_ATTACHED ||
         regx_mailbox_has_room(&shm->out, regx_mailbox_lines_of(sizeof(regx_pinned_ask_t)));
     regx_unlock(&shm->lock);
-    return room;
-}
-
-/* Asks the owner for the next piece, if there is one and a cell for it. */
-static bool begin(regx_pinned_conn_t *conn)
-{
-    regx_pending_t *op = oldest(conn, true);
-    regx_status_t status = REGX_OK;
-
-    if (op == NULL || conn->told - conn->ended == REGX_PINNED_CELLS || !has_room(conn->shm)) {
+    if (!room) {
         return false;
     }
-    if (conn->cells.fd < 0 && !make_cells(conn)) {
-        regx_transport_fall_back(&device_of(conn)->shm->config, REGX_TRACE_CONNECTION,
-                                 "pinned: no file for what is put and got");
-        end_all(conn, REGX_DENIED);
-        return true;
+    if (conn->cells.fd < 0) {
+        void *base;
+        const int fd = regx_shm_file_make(FILE_SIZE, &conn->name, &base);
+
+        if (fd < 0) {
+            regx_transport_fall_back(&device_of(conn)->shm->config, REGX_TRACE_CONNECTION,
+                                     "pinned: no file for what is put and got");
+            end_all(conn, REGX_DENIED);
+            return true;
+        }
+        munmap(base, FILE_SIZE);
+        /* Of one that does not block io_uring reads at once, rather than by a thread of the kernel. */
+        (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+        conn->cells = regx_file_of(fd);
     }
-    const piece_t piece = {op, next_length(op, regx_move_of(op).length), op->moved};
+    /* Several, for both ends to work at once, but none so short that asking takes longer. */
+    const size_t length = regx_move_of(op).length;
+    const size_t part = regx_align_up(length / REGX_PINNED_CELLS, 4096);
+    const size_t most = regx_min(regx_max(part, REGX_PINNED_PIECE_MIN), REGX_PINNED_PIECE_MAX);
+    const piece_t piece = {op, (uint32_t)regx_min(most, length - op->moved), op->moved};
     if (op->kind == REGX_PENDING_PUT && piece.length > 0) {
         status = copy(conn, &piece, conn->told);
     }
@@ -280,11 +273,22 @@ static bool take_answer(regx_pinned_conn_t *conn)
     return true;
 }
 
-/* No answer has come, or there is no room to ask: whether there is anybody to answer. */
-static bool look(regx_pinned_conn_t *conn)
+/* What is refused ends once all that was asked for is answered: until then the owner may write. */
+static bool step(regx_pinned_conn_t *conn)
 {
     const regx_transport_events_t *events = &device_of(conn)->events;
 
+    if (take_answer(conn)) {
+        return true;
+    }
+    if (conn->refusal != REGX_OK && conn->told == conn->ended) {
+        end_all(conn, conn->refusal);
+        return false;
+    }
+    if (conn->refusal == REGX_OK && ask_next(conn)) {
+        return true;
+    }
+    /* No answer has come, or there is no room to ask: whether there is anybody to answer. */
     if (++conn->looks % LOOKS != 0 || regx_now_ns() - conn->looked < LOOK_NS) {
         return false;
     }
@@ -295,19 +299,6 @@ static bool look(regx_pinned_conn_t *conn)
     events->broken(events->context, conn->shm->super.peer, "the process has ended");
     end_all(conn, REGX_UNREACHABLE);
     return true;
-}
-
-/* What is refused ends once all that was asked for is answered: until then the owner may write. */
-static bool step(regx_pinned_conn_t *conn)
-{
-    if (take_answer(conn)) {
-        return true;
-    }
-    if (conn->refusal != REGX_OK && conn->told == conn->ended) {
-        end_all(conn, conn->refusal);
-        return false;
-    }
-    return (conn->refusal == REGX_OK && begin(conn)) || look(conn);
 }
 
 /* That of the connection whose turn it is. Then it goes to the end of the line. */

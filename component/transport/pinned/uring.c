@@ -58,9 +58,13 @@ static int call_register(const regx_uring_t *uring, unsigned what, const void *a
 
 static const char *why_refused(int error)
 {
-    return error == -EPERM    ? "not permitted (kernel.io_uring_disabled, or a container's filter)"
-           : error == -ENOSYS ? "the kernel or a container's filter has none"
-           : error == -ENOMEM && regx_memlock_limit() != REGX_MEMLOCK_NONE
+    if (error == -EPERM) {
+        return "not permitted (kernel.io_uring_disabled, or a container's filter)";
+    }
+    if (error == -ENOSYS) {
+        return "the kernel or a container's filter has none";
+    }
+    return error == -ENOMEM && regx_memlock_limit() != REGX_MEMLOCK_NONE
                ? "over the limit of locked memory (ulimit -l); " REGX_MEMLOCK_REMEDY
                : strerror(-error);
 }
@@ -109,7 +113,10 @@ int regx_uring_set(const regx_uring_t *uring, uint32_t slot, const void *base, s
     const int updated =
         call_register(uring, IORING_REGISTER_BUFFERS_UPDATE, &update, sizeof(update));
 
-    return updated == 1 ? 0 : updated < 0 ? updated : -EAGAIN;
+    if (updated == 1) {
+        return 0;
+    }
+    return updated < 0 ? updated : -EAGAIN;
 }
 
 /* Has the kernel take so many requests, and wait for a result. Negative: it was not asked, or a
@@ -120,24 +127,6 @@ static long enter(const regx_uring_t *uring, unsigned requests)
     return regx_file_is_ours(&uring->file) ? regx_raw(SYS_io_uring_enter, uring->file.fd, requests,
                                                       1, IORING_ENTER_GETEVENTS, 0)
                                            : -EBADF;
-}
-
-/* The kernel's answer to the request under way, which ends even if the ring's descriptor is closed:
- * what is mapped keeps the ring. The kernel has a thread of its own for what does not go at once; so
- * this one sleeps until it is done, rather than to take its processor. */
-static int32_t await_result(const regx_uring_t *uring)
-{
-    const uint32_t head = atomic_load_explicit(uring->results_head, memory_order_relaxed);
-
-    while (head == atomic_load_explicit(uring->results_tail, memory_order_acquire)) {
-        if (enter(uring, 0) < 0) {
-            sched_yield();
-        }
-    }
-    const int32_t result = uring->results[head & uring->result_mask].res;
-    /* Given back only once it was read. */
-    atomic_store_explicit(uring->results_head, head + 1, memory_order_release);
-    return result;
 }
 
 bool regx_uring_copy(const regx_uring_t *uring, bool to_file, uint32_t slot, uint64_t address,
@@ -162,7 +151,19 @@ bool regx_uring_copy(const regx_uring_t *uring, bool to_file, uint32_t slot, uin
         atomic_store_explicit(uring->submitted, tail, memory_order_release);
         return false;
     }
-    return await_result(uring) == (int32_t)length;
+    /* The request ends even if the ring's descriptor is closed: what is mapped keeps the ring. The
+     * kernel has a thread of its own for what does not go at once; so this one sleeps until it is
+     * done, rather than to take its processor. */
+    const uint32_t head = atomic_load_explicit(uring->results_head, memory_order_relaxed);
+    while (head == atomic_load_explicit(uring->results_tail, memory_order_acquire)) {
+        if (enter(uring, 0) < 0) {
+            sched_yield();
+        }
+    }
+    const int32_t result = uring->results[head & uring->result_mask].res;
+    /* Given back only once it was read. */
+    atomic_store_explicit(uring->results_head, head + 1, memory_order_release);
+    return result == (int32_t)length;
 }
 
 #endif
