@@ -46,12 +46,6 @@ bool regx_onesided_name_is(const uint8_t bytes[REGX_ONESIDED_NAME_SIZE])
     return bytes[0] == NAME_VERSION && bytes[1] == NAME_KIND;
 }
 
-static bool is_operation(const regx_onesided_message_t *message)
-{
-    return (message->size == 4 || message->size == 8) && message->address % message->size == 0 &&
-           message->detail < REGX_ONESIDED_OPS;
-}
-
 /* false: malformed. Checks the form only: of handles and ranges the addressee knows. */
 static bool unpack(const void *bytes, size_t length, regx_onesided_message_t *message)
 {
@@ -69,7 +63,9 @@ static bool unpack(const void *bytes, size_t length, regx_onesided_message_t *me
            message->type < REGX_ONESIDED_TYPES &&
            (message->data_length == 0 || message->type == REGX_ONESIDED_PUT ||
             message->type == REGX_ONESIDED_ANSWER) &&
-           (message->type != REGX_ONESIDED_ATOMIC || is_operation(message));
+           (message->type != REGX_ONESIDED_ATOMIC ||
+            ((message->size == 4 || message->size == 8) && message->address % message->size == 0 &&
+             message->detail < REGX_ONESIDED_OPS));
 }
 
 /* The memory that a peer asks for. NULL: it is not all inside a window that is offered now. */
@@ -155,24 +151,6 @@ static regx_onesided_request_t *next_to_send(const regx_onesided_peer_t *peer)
     return request->seen || peer->asked < REGX_ONESIDED_ASKED ? request : NULL;
 }
 
-/* Sends requests as far as there is room, REGX_ONESIDED_BURST frames at most. true: something went. */
-static bool requests_advance(regx_onesided_peer_t *peer)
-{
-    regx_onesided_request_t *request;
-    unsigned sent = 0;
-
-    while (sent < REGX_ONESIDED_BURST && (request = next_to_send(peer)) != NULL &&
-           send_request(peer, request) == REGX_OK) {
-        sent++;
-        peer->asked += !request->seen;
-        request->seen = true;
-        if (is_sent(request)) {
-            regx_list_shift(&peer->running, &request->link);
-        }
-    }
-    return sent > 0;
-}
-
 static void end_locked(regx_onesided_t *onesided, regx_onesided_request_t *request,
                        regx_status_t status)
 {
@@ -181,21 +159,6 @@ static void end_locked(regx_onesided_t *onesided, regx_onesided_request_t *reque
     regx_handle_table_remove(&onesided->requests, request->handle);
     request->peer->asked -= request->seen;
     request->status = status;
-}
-
-/* Bytes of a get. true: they are the next ones. */
-static bool take_data(regx_onesided_request_t *request, const regx_onesided_message_t *message)
-{
-    if (message->value != request->moved ||
-        message->data_length > request->length - request->moved ||
-        (message->data_length == 0 && request->length > 0)) {
-        return false;
-    }
-    if (message->data_length > 0) {
-        memcpy((char *)request->local + request->moved, message->data, message->data_length);
-        request->moved += message->data_length;
-    }
-    return true;
 }
 
 /* The request may have ended by it. */
@@ -212,20 +175,18 @@ static void take_answer(regx_onesided_t *onesided, const regx_onesided_peer_t *p
     } else if (request->type != REGX_ONESIDED_GET) {
         request->result = message->value;
         end_locked(onesided, request, REGX_OK);
-    } else if (!take_data(request, message)) {
+    } else if (message->value != request->moved ||
+               message->data_length > request->length - request->moved ||
+               (message->data_length == 0 && request->length > 0)) { /* not the next bytes */
         regx_count_malformed(onesided->config.counters);
-    } else if (request->moved == request->length) {
-        end_locked(onesided, request, REGX_OK);
-    }
-}
-
-/* Ends all open requests of the peer. */
-static void requests_end(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
-{
-    regx_list_move(&peer->running, &peer->waiting);
-    while (!regx_list_empty(&peer->running)) {
-        end_locked(onesided, REGX_CONTAINER_OF(peer->running.next, regx_onesided_request_t, link),
-                   REGX_UNREACHABLE);
+    } else {
+        if (message->data_length > 0) {
+            memcpy((char *)request->local + request->moved, message->data, message->data_length);
+            request->moved += message->data_length;
+        }
+        if (request->moved == request->length) {
+            end_locked(onesided, request, REGX_OK);
+        }
     }
 }
 
@@ -279,40 +240,6 @@ static regx_status_t send_answer(const regx_onesided_t *onesided, const regx_one
     return status;
 }
 
-static bool answers_stalled(const regx_onesided_peer_t *peer)
-{
-    return peer->answers != NULL && peer->answers->count > 0;
-}
-
-/* Sends answers, as requests are sent. */
-static bool answers_advance(const regx_onesided_t *onesided, const regx_onesided_peer_t *peer)
-{
-    struct regx_onesided_answers *answers = peer->answers;
-    unsigned frames = 0;
-    bool last;
-
-    while (frames < REGX_ONESIDED_BURST && answers_stalled(peer) &&
-           send_answer(onesided, peer, &answers->ring[answers->first], &last) == REGX_OK) {
-        frames++;
-        if (last) {
-            answers->first = (answers->first + 1) % REGX_ONESIDED_ASKED;
-            answers->count--;
-        }
-    }
-    return frames > 0;
-}
-
-static void keep(const regx_onesided_t *onesided, struct regx_onesided_answers *answers,
-                 const answer_t *answer)
-{
-    if (answers->count == REGX_ONESIDED_ASKED) { /* more than it may ask */
-        regx_count_malformed(onesided->config.counters);
-        return;
-    }
-    answers->ring[(answers->first + answers->count) % REGX_ONESIDED_ASKED] = *answer;
-    answers->count++;
-}
-
 /* Does the operation on a number. */
 static uint64_t changed(const regx_onesided_message_t *message, uint64_t before)
 {
@@ -351,31 +278,25 @@ static uint64_t change(char *at, const regx_onesided_message_t *message)
     return before;
 }
 
-/* How many bytes the request touches. */
-static uint64_t extent(const regx_onesided_message_t *message)
-{
-    switch (message->type) {
-    case REGX_ONESIDED_PUT:
-        return message->data_length;
-    case REGX_ONESIDED_GET:
-        return message->value;
-    default:
-        return message->size;
-    }
-}
-
 /* Does what the peer asks, and keeps the answer, to be sent. false: there is no memory to keep any. */
 static bool serve(const regx_onesided_t *onesided, regx_onesided_peer_t *peer,
                   const regx_onesided_message_t *message)
 {
-    char *at = memory_of(onesided, message->window, message->address, extent(message));
+    uint64_t extent = message->size; /* bytes that the request touches */
     answer_t answer = {.request = message->request};
 
+    if (message->type == REGX_ONESIDED_PUT) {
+        extent = message->data_length;
+    } else if (message->type == REGX_ONESIDED_GET) {
+        extent = message->value;
+    }
+    char *at = memory_of(onesided, message->window, message->address, extent);
     if (peer->answers == NULL) {
         peer->answers = calloc(1, sizeof(*peer->answers));
-        if (peer->answers == NULL) {
-            return false;
-        }
+    }
+    struct regx_onesided_answers *answers = peer->answers;
+    if (answers == NULL) {
+        return false;
     }
     if (at == NULL) {
         answer.refused = true;
@@ -390,8 +311,13 @@ static bool serve(const regx_onesided_t *onesided, regx_onesided_peer_t *peer,
     } else if (at != NULL && message->data_length > 0) {
         memcpy(at, message->data, message->data_length);
     }
-    if (message->type != REGX_ONESIDED_PUT || message->detail != 0) {
-        keep(onesided, peer->answers, &answer);
+    if (message->type == REGX_ONESIDED_PUT && message->detail == 0) {
+        return true; /* the last piece is answered */
+    }
+    if (answers->count == REGX_ONESIDED_ASKED) { /* more than it may ask */
+        regx_count_malformed(onesided->config.counters);
+    } else {
+        answers->ring[(answers->first + answers->count++) % REGX_ONESIDED_ASKED] = answer;
     }
     return true;
 }
@@ -414,16 +340,6 @@ void regx_onesided_add(regx_onesided_t *onesided, regx_onesided_peer_t *peer, re
     regx_unlock(&onesided->lock);
 }
 
-static regx_onesided_peer_t *find_locked(regx_onesided_t *onesided, uint64_t id)
-{
-    regx_onesided_peer_t *peer = *bucket(onesided, id);
-
-    while (peer != NULL && peer->conn->peer != id) {
-        peer = peer->next;
-    }
-    return peer;
-}
-
 /* Whether progress has something to do for the peer. */
 static void set_blocked_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer, bool blocked)
 {
@@ -433,46 +349,63 @@ static void set_blocked_locked(regx_onesided_t *onesided, regx_onesided_peer_t *
     }
 }
 
+/* Sends answers, then requests, as far as there is room, REGX_ONESIDED_BURST frames of each at most. true: something
+ * went. */
 static bool advance_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
 {
-    const bool answered = answers_advance(onesided, peer);
-    const bool asked = requests_advance(peer);
+    struct regx_onesided_answers *answers = peer->answers; /* NULL: it never asked */
+    regx_onesided_request_t *request;
+    unsigned answered = 0, asked = 0;
+    bool last;
 
-    set_blocked_locked(onesided, peer, answers_stalled(peer) || next_to_send(peer) != NULL);
-    return answered || asked;
+    while (answered < REGX_ONESIDED_BURST && answers != NULL && answers->count > 0 &&
+           send_answer(onesided, peer, &answers->ring[answers->first], &last) == REGX_OK) {
+        answered++;
+        if (last) {
+            answers->first = (answers->first + 1) % REGX_ONESIDED_ASKED;
+            answers->count--;
+        }
+    }
+    while (asked < REGX_ONESIDED_BURST && (request = next_to_send(peer)) != NULL &&
+           send_request(peer, request) == REGX_OK) {
+        asked++;
+        peer->asked += !request->seen;
+        request->seen = true;
+        if (is_sent(request)) {
+            regx_list_shift(&peer->running, &request->link);
+        }
+    }
+    set_blocked_locked(onesided, peer,
+                       (answers != NULL && answers->count > 0) || next_to_send(peer) != NULL);
+    return answered + asked > 0;
 }
 
 /* ---- requests that have ended ---- */
 
-/* Takes the first that has ended, or the first of the peer's. NULL: none. */
-static regx_onesided_request_t *take_ended(regx_onesided_t *onesided,
-                                           const regx_onesided_peer_t *peer)
-{
-    regx_onesided_request_t *found = NULL;
-
-    regx_lock(&onesided->lock);
-    for (regx_link_t *link = onesided->ended.next; link != &onesided->ended && found == NULL;
-         link = link->next) {
-        regx_onesided_request_t *request = REGX_CONTAINER_OF(link, regx_onesided_request_t, link);
-
-        found = peer == NULL || request->peer == peer ? request : NULL;
-    }
-    if (found != NULL) {
-        regx_list_remove(&found->link);
-        onesided->pending--;
-        atomic_fetch_sub_explicit(onesided->config.ended, 1u, memory_order_relaxed);
-    }
-    regx_unlock(&onesided->lock);
-    return found;
-}
-
 void regx_onesided_complete(regx_onesided_t *onesided, const regx_onesided_peer_t *peer)
 {
-    regx_onesided_request_t *request;
+    regx_onesided_request_t *found;
 
-    while ((request = take_ended(onesided, peer)) != NULL) {
-        request->done(request, request->status);
-    }
+    do { /* the first that has ended, or the first of the peer's */
+        found = NULL;
+        regx_lock(&onesided->lock);
+        for (regx_link_t *link = onesided->ended.next; link != &onesided->ended && found == NULL;
+             link = link->next) {
+            regx_onesided_request_t *request =
+                REGX_CONTAINER_OF(link, regx_onesided_request_t, link);
+
+            found = peer == NULL || request->peer == peer ? request : NULL;
+        }
+        if (found != NULL) {
+            regx_list_remove(&found->link);
+            onesided->pending--;
+            atomic_fetch_sub_explicit(onesided->config.ended, 1u, memory_order_relaxed);
+        }
+        regx_unlock(&onesided->lock);
+        if (found != NULL) {
+            found->done(found, found->status);
+        }
+    } while (found != NULL);
 }
 
 void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
@@ -484,7 +417,11 @@ void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
         at = &(*at)->next;
     }
     *at = peer->next;
-    requests_end(onesided, peer);
+    regx_list_move(&peer->running, &peer->waiting);
+    while (!regx_list_empty(&peer->running)) { /* all its open requests end */
+        end_locked(onesided, REGX_CONTAINER_OF(peer->running.next, regx_onesided_request_t, link),
+                   REGX_UNREACHABLE);
+    }
     free(peer->answers);
     peer->answers = NULL;
     set_blocked_locked(onesided, peer, false);
@@ -569,7 +506,10 @@ void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const voi
     bool answerable = true;
 
     regx_lock(&onesided->lock);
-    regx_onesided_peer_t *peer = find_locked(onesided, sender);
+    regx_onesided_peer_t *peer = *bucket(onesided, sender);
+    while (peer != NULL && peer->conn->peer != sender) {
+        peer = peer->next;
+    }
     if (peer == NULL || !unpack(data, length, &message)) {
         regx_count_malformed(onesided->config.counters);
     } else if (message.type == REGX_ONESIDED_ANSWER) {
