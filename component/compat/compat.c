@@ -98,17 +98,6 @@ static uint32_t first_of_application(void)
     return first <= rank ? first : 0;
 }
 
-/* Of this job; this process where that is not known. */
-static uint32_t first_of_node(void)
-{
-    char *peers;
-    const bool known = regx_version_local_peers(&peers);
-    const uint32_t first = known ? (uint32_t)strtoul(peers, NULL, 10) : regx_compat_rank();
-
-    free(peers);
-    return first;
-}
-
 bool regx_compat_prints(void)
 {
     return first_of_application() == regx_compat_rank();
@@ -119,9 +108,13 @@ bool regx_compat_prints(void)
  * application asks the job's first, which waits for nobody. */
 bool regx_compat_has_to_print(const mca_base_component_t *component, const char *line)
 {
-    const uint32_t node = first_of_node(), application = first_of_application();
-    const uint32_t self = regx_compat_rank();
+    const uint32_t application = first_of_application(), self = regx_compat_rank();
+    char *peers;
+    const bool known = regx_version_local_peers(&peers);
+    /* The first of this job on this node; this process where that is not known. */
+    const uint32_t node = known ? (uint32_t)strtoul(peers, NULL, 10) : self;
 
+    free(peers);
     if (!regx_version_publish_key(line) || self == 0) {
         return true;
     }

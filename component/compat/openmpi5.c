@@ -84,31 +84,26 @@ static bool has_committed(const opal_proc_t *proc)
             !ompi_async_mpi_init);
 }
 
-/* How many seconds of the minute are left that this process waits for all those together of which
- * it is not known that they have committed; at least one. */
-static int rest_of_patience(void)
-{
-    static _Atomic int64_t first;
-    int64_t began = 0;
-    const int64_t now = regx_now_ns();
-
-    if (atomic_compare_exchange_strong(&first, &began, now)) {
-        began = now;
-    }
-    const int64_t rest = PATIENCE - (now - began) / 1000000000;
-    return rest > 1 ? (int)rest : 1;
-}
-
 /* How many seconds to wait for what that process has published; 0: it is on this node if at all.
  * The one second is counted by the daemon beside that process, from when it has not found the key:
  * a slow network does not use it up. (Without it, by PMIX_IMMEDIATE, PMIx 5.0.7 does not find all
  * that was exchanged.) */
 static int patience_for(const opal_proc_t *proc)
 {
-    if (!has_committed(proc)) {
-        return rest_of_patience();
+    static _Atomic int64_t first;
+    int64_t began = 0;
+
+    if (has_committed(proc)) {
+        return OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags) ? 0 : 1;
     }
-    return OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags) ? 0 : 1;
+    /* What is left of the minute that this process waits for all those together of which it is not
+     * known that they have committed; at least a second. */
+    const int64_t now = regx_now_ns();
+    if (atomic_compare_exchange_strong(&first, &began, now)) {
+        began = now;
+    }
+    const int64_t rest = PATIENCE - (now - began) / 1000000000;
+    return rest > 1 ? (int)rest : 1;
 }
 
 /* Waits that many seconds for what has not come to this node. Without a bound PMIx would wait for
