@@ -97,13 +97,14 @@ static void open_wire(wire_t *wire)
     wire->pd = ibv_alloc_pd(wire->context);
     wire->cq = ibv_create_cq(wire->context, 4, NULL, NULL, 0);
     require(wire->pd != NULL && wire->cq != NULL, "the device has no room");
-    struct ibv_qp_init_attr init = {
+    const struct ibv_qp_init_attr least = {
         .send_cq = wire->cq,
         .recv_cq = wire->cq,
         .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
         .qp_type = IBV_QPT_RC};
-    wire->from = ibv_create_qp(wire->pd, &init);
-    wire->to = ibv_create_qp(wire->pd, &init);
+    struct ibv_qp_init_attr from = least, to = least; /* a call writes to its own what it got */
+    wire->from = ibv_create_qp(wire->pd, &from);
+    wire->to = ibv_create_qp(wire->pd, &to);
     require(wire->from != NULL && wire->to != NULL, "ibv_create_qp fails");
     connect_qp(wire, wire->from, wire->to->qp_num);
     connect_qp(wire, wire->to, wire->from->qp_num);
