@@ -50,6 +50,7 @@ def families(frame: Frame) -> Frame:
     its speed relative to the best of Open MPI's own, above 1 where it is faster, and the interval of that speed; where
     both `auto` and a transport of Open MPI's were measured."""
     found = related(screen.in_a_phase(frame), [*screen.PLACE, "phase"])
+    found = found[~found.few]  # peers with too few runs to be the best
     found["family"] = numpy.where(found.kind == "regx", found.row.map({AUTO: OURS}),
                                   numpy.where(found.row.str.startswith("ucx"), UCX, OWN))  # fmt: skip
     keys = [*screen.PLACE, "phase", "size"]
