@@ -24,7 +24,8 @@
  *   revoke.c                       what was granted is acknowledged, and granted anew
  *   send.c; serve.c, recv.c        what all protocols have in common: the send side, which writes what
  *                                  it is granted, slots and chunks; the receive side
- *   early.c                        registers the first chunk of a send before its CTS comes
+ *   early.c                        the record of a put, and its memory registered: of a first chunk
+ *                                  before the CTS comes
  *   auto.c                         chooses a path
  *   tuner.c                        finds out which is the fastest
  *   control.c                      control messages, queued where there is no room

@@ -32,10 +32,11 @@
  *   OPENED ──regx_rndv_recv_get──▶ READING ──the get has ended, or none was begun: got──┐
  *                                                                                       ▼
  *     READING, REGX_OK      all bytes are there
- *     OPENED, REGX_FAILED   the buffer cannot be written, and is left to the MPI library
+ *     OPENED, REGX_FAILED   it is left to the MPI library: the buffer cannot be written, or slots would be
+ *                           copied to it, and it may end before the message does
  *     OPENED, its CTS       no get was begun, or that of a device has failed
  *     OPENED, a new CTS     by slots: the kernel refuses, or the sender's memory is gone
- *     LOST, any of these    the peer has gone meanwhile; a CTS grants nothing
+ *     LOST, any of these    the peer has gone meanwhile; nothing more is granted
  */
 #include <signal.h>
 #include <string.h>

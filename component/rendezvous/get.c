@@ -110,6 +110,7 @@ regx_status_t regx_stage_get(regx_rndv_t *rndv, regx_step_t *step)
     if (status == REGX_INVALID) {
         regx_count_malformed(rndv->counters); /* it leads outside of what its key names */
     }
+    assert(status != REGX_OK); /* a get never ends at once with its bytes (transport.h) */
     step->status = status;
     return regx_stage_got(rndv, step);
 }

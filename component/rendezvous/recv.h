@@ -139,7 +139,7 @@ struct regx_rndv_recv {
     uint64_t landed;      /* bytes */
     unsigned chunks_out;  /* chunks granted and not acknowledged; or advertised, and not yet got or
                             given up */
-    unsigned holds;       /* gets under way, and the closing thread: they keep a closed record */
+    unsigned holds;       /* gets, and the closing thread: they keep a closed record */
     regx_outbox_t outbox; /* a grant, and REVOKE behind it; or ATS of each chunk, and a grant */
 
     /* What only some need: */

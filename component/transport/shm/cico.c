@@ -59,9 +59,9 @@
  * tells why), as soon as frames have told that it does not. On a Zen 4 a stream of 64 KiB to 1 MiB has
  * 9 to 11 GB/s so between far cores, and 2.1 to 2.7 by plain stores.
  *
- * stage, unstage and ask may be called by any thread; all others are called by progress, or by
- * disconnect, which never run at the same time. The lists, the states, `used` and `next_...` are
- * under the transport's lock.
+ * Any thread may call stage, unstage, ask, note and claim_for_kernel. All others are called by progress
+ * alone. (Disconnect, which never runs at the same time, takes gets out of the list.) The lists, the
+ * states, `used` and `next_...` are under the transport's lock.
  */
 #include <sys/mman.h>
 #include <time.h>

@@ -9,7 +9,7 @@
 #include "base/list.h"
 #include "transport/shm/shared_copy.h"
 
-#define REGX_CICO_BUFFERS 32u /* of one process, at most; messages that are copied at once */
+#define REGX_CICO_BUFFERS 32u /* of one process, at most; of a message up to REGX_CICO_ROW */
 #define REGX_CICO_FIRST 4u    /* with which it begins; a main segment in a file has no others */
 #define REGX_CICO_GROWTH 2u   /* messages of a stream for each buffer more */
 #define REGX_CICO_SIZE (128u << 10) /* bytes of one */

@@ -240,8 +240,8 @@ static inline void regx_mailbox_noted(regx_mailbox_out_t *out, uint32_t received
     out->received = received;
 }
 
-/* Notes and posts such a frame, as regx_mailbox_post would: the shortest way from MPI to the peer. It
- * calls nothing, so that little need be saved. */
+/* Notes and posts a frame that regx_mailbox_is_short, as send_any does by the longer way (shm_post.c): the
+ * shortest way from MPI to the peer. It calls nothing, so that little need be saved. */
 static inline void regx_mailbox_post_short(regx_mailbox_out_t *out, uint32_t received, uint8_t tag,
                                            const void *header, size_t header_length,
                                            const void *payload, size_t payload_length)

@@ -15,8 +15,8 @@
  * MPI_Init, and need nothing more of each other: a program may then drop its privileges or use up
  * its descriptors. Up to REGX_SHM_AHEAD neighbours.
  *
- * A connection is refused only before its first frame was accepted: its memory cannot be mapped, the
- * process has ended, or there is none for a mailbox. The reason is tallied, and the connection is
+ * A connection is refused only before its first frame was accepted: the peer's memory cannot be mapped,
+ * the peer has ended, or there is no memory for a mailbox. The reason is tallied, and the connection is
  * broken.
  *
  * Closing waits until each neighbour has read what was sent to it, has closed, or is dead.

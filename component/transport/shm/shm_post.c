@@ -58,8 +58,8 @@ static __attribute__((noinline)) regx_status_t send_any(regx_shm_conn_t *conn, u
     return status;
 }
 
-/* Nearly all frames are short, and most programs have one thread: those take no call from here. (The
- * short way is closed as long as the connection is not attached.) */
+/* Nearly all frames are short, and most programs have one thread: for those it calls nothing, as the short
+ * way is inlined. (That is closed as long as the connection is not attached.) */
 regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
                             size_t header_length, regx_pack_t pack, void *payload,
                             size_t payload_length)
