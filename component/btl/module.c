@@ -256,13 +256,13 @@ static __attribute__((noinline)) int progress_all(regx_module_t *module)
     return events + advance(module);
 }
 
-/* While frames keep arriving, advance is called in one round of so many. */
+/* While rounds find events (frames, or copies to go on with), advance is called in one of so many. */
 #define EVENT_ROUNDS 4u
 /* One round of so many is progress_all. */
 #define ALL_ROUNDS 16u
 
-/* The usual round: takes the frames that have arrived or, if there are none, does what waits in this
- * module. Most rounds find neither, and take few instructions. */
+/* The usual round: takes the frames that have arrived and goes on with copies or, if there are none, does
+ * what waits in this module. Most rounds find neither, and take few instructions. */
 static inline int progress_transport(regx_module_t *module)
 {
     const int events = module->transport->ops->progress(module->transport);

@@ -18,8 +18,8 @@
 extern __attribute__((visibility("hidden"))) atomic_uintptr_t regx_compat_calling;
 
 /* Calls who listens to `tag` with a frame that arrived; the data is valid during the call. `from`
- * is only needed where regx_compat_answers says so. (`sender`, for nobody, leaves the other arguments in
- * the transport's places.) */
+ * is only needed where regx_compat_answers says so. (Nobody reads `sender`: with it the other arguments
+ * stay in the registers in which the transport passed them.) */
 void regx_compat_receive(mca_btl_base_module_t *btl, uint64_t sender, mca_btl_base_tag_t tag,
                          const void *data, size_t length);
 void regx_compat_receive_from(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *from,
