@@ -7,10 +7,11 @@
  * chunks and spares the copy out (a buffer that is registered already goes as one chunk), or bounce,
  * which registers nothing.
  *
- * On a node the first trial begins with the first message, and by staged. `together` is the prior,
- * that is, what goes where nothing is known and staged is out: it took a third to a half of
- * staged's time if the program does not touch the buffers, and 1.0 to 1.3 times as long if they are
- * written before each message and read after it (two cores of a Xeon, from 64 KiB to 1 MiB).
+ * On a node the first trial begins with the first message. Its first messages go by staged, which
+ * brings in the pages of its buffers so. `together` is the prior, the way that goes where no trial
+ * is under way and nothing is known: it took a third to a half of staged's time if the program does
+ * not touch the buffers, and 1.0 to 1.3 times as long if they are written before each message and
+ * read after it (two cores of a Xeon, from 64 KiB to 1 MiB).
  *
  * Up to 32 KiB a node has one rendezvous, read, which needs no trial. There the sender tries whether
  * eager is faster (REGX_AUTO_SHORT).

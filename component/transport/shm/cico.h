@@ -17,7 +17,7 @@
 #define REGX_CICO_OFFERS 64u        /* messages of one process that may be asked for, at once */
 #define REGX_CICO_MAX (1u << 30)    /* bytes of one */
 #define REGX_CICO_STEP (64u << 10)  /* bytes copied to a buffer in one call of progress */
-#define REGX_CICO_STANDING 4u /* messages of a size taken so, before a standing request for it */
+#define REGX_CICO_STANDING 4u /* messages of a size asked for, before a standing request for it */
 #define REGX_CICO_LOOKS 1024u /* at an offer of which nothing comes, before the kernel copies */
 
 /* The state of an offer at the sender. From OFFERED to ASKED it is in `queue`. */

@@ -53,7 +53,7 @@
  * core), or the ring of lines, in one of TIMED_LINES laps (in all until it seems far). What comes in less
  * than HERE ns was in this core's cache, or its second thread has it. Near it is 50 to 60 ns, and one in
  * 400 more; far 130 to 170, but up to half of them 50 to 60. So a slow one counts four times as much as a
- * fast one, and one of TIMED_MOST alone does not make a poller far.
+ * fast one, and one of TIMED_MOST alone does not make a poller far (but the first one of all does).
  *
  * To a near one they are frames that do not lie apart, while what is in use of the rings fits in a
  * second-level cache: lines that have left it for the shared one come faster without this. (Within it

@@ -201,8 +201,8 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
         if (events == BATCH || !regx_mailbox_has(&inbound->in)) {
             break;
         }
-        /* A frame of another kind, or of several lines; or, where a row ended at a 64th line of the ring,
-         * the frame behind it. */
+        /* A frame of another kind, or of several lines; or one that has come since the row ended, or that
+         * lies behind a 64th line of the ring. */
         const taken_t taken = take_any(shm, inbound);
 
         if (taken == TAKEN_NONE) {
