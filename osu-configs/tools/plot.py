@@ -50,11 +50,13 @@ def families(frame: Frame) -> Frame:
     its speed relative to the best of Open MPI's own, above 1 where it is faster, and the interval of that speed; where
     both `auto` and a transport of Open MPI's were measured."""
     found = related(screen.in_a_phase(frame), [*screen.PLACE, "phase"])
-    found = found[~found.few]  # peers with too few runs to be the best
     found["family"] = numpy.where(found.kind == "regx", found.row.map({AUTO: OURS}),
                                   numpy.where(found.row.str.startswith("ucx"), UCX, OWN))  # fmt: skip
     keys = [*screen.PLACE, "phase", "size"]
-    found = found.dropna(subset=["family"]).sort_values("order").drop_duplicates([*keys, "family"])
+    found = found.dropna(subset=["family"])
+    # A peer with too few runs to be the best stands for its family only where that has no other.
+    found = found[~found.few | found.groupby([*keys, "family"]).few.transform("all")]
+    found = found.sort_values("order").drop_duplicates([*keys, "family"])
     base = found[found.family == OWN][[*keys, "median"]]
     found = found.merge(base, on=keys, suffixes=("", "_own"))
     for speed, value in (("speed", "median"), ("slowest", "high"), ("fastest", "low")):
