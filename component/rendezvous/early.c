@@ -45,7 +45,7 @@ void regx_rndv_unexpect(regx_rndv_t *rndv, const regx_peer_t *peer)
     free(write);
 }
 
-/* Only for a peer that granted a chunk the last time, and for one message at a time: where more are
+/* Only for a peer whose last CTS was of the path pipeline, and for one message at a time: where more are
  * under way, the registrations of one are hidden behind the writes of others. */
 void regx_rndv_expect(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length)
 {

@@ -47,8 +47,9 @@
 /* Where a file has told the receiver, a message that comes alone counts as so many on the way to the first
  * trial. A stream of 22 bursts and an allreduce of 110 calls, 220 messages, are benchmarks that lose more by
  * a trial than they gain; 1,000 lone messages gain more, where what the file has is wrong for the program.
- * Of exchanges the messages are counted, not the pairs, so that both ends are on trial at once. [Runs of an
- * allreduce of 128 KiB, with 18 and 32; their machine is not recorded.] */
+ * In an exchange each message counts, not each exchange: then both ends are on trial at the same time. Counted
+ * by exchanges, in 3 of 4 runs one end measured beside the other's trial, and chose what was not the fastest.
+ * [Runs of an allreduce of 128 KiB, with 18 and 32; their machine is not recorded.] */
 #define TOLD_ALONE 17u
 /* Of the winner: is added for a message that could not go by it; each that could takes 1 off. [replay] */
 #define FAILURE 4u

@@ -35,8 +35,9 @@
  * page near, 0.5 far. With 64 laps exchanges of 32 KiB took twice as long until the whole ring was in
  * use. Frames that lie apart are as fast in the part. */
 #define LAPS 512u
-/* But on AMD's processors, sooner up to so many bytes, by any frames. On two cores of a Xeon a page costs
- * 2.5 us, and there 2 to 32 KiB take 0.83 to 0.88 of the time that they take in the first part. */
+/* Except on AMD's processors they are doubled sooner while fewer than so many bytes are in use, and
+ * then laps of any frames count. On two cores of a Xeon a page costs 2.5 us, and there 2 to 32 KiB
+ * take 0.83 to 0.88 of the time that they take in the first part. */
 #define PART_SOON (256u << 10)
 #define LAPS_SOON 128u
 /* They are also doubled when a post finds no room, until so many frames of that length fit. */
