@@ -33,7 +33,8 @@ def broken_links(text: str, folder: Path) -> list[str]:
             broken.append(link)
         elif part:
             headings = re.findall(r"^#+ +(.*?) *$", (folder / file).read_text() if file else text, re.M)
-            broken += [link] * (part not in map(anchor, headings))
+            if part not in map(anchor, headings):
+                broken.append(link)
     return broken
 
 
