@@ -43,7 +43,7 @@ class Job:
     @property
     def unheard(self) -> bool:
         """It ended well, but a rank's PMIx_Finalize waited two seconds in vain for mpirun to answer, and then
-        mpirun saw that process end (mca-params/openmpi.md)."""
+        mpirun saw that process end: on a busy machine its PMIx may read the farewell too late."""
         return self.status == 1 and "exiting improperly" in self.stderr and bool(self.reports) \
             and re.fullmatch(r"(?:checked \d+ bytes\n)+", self.stdout) is not None
 

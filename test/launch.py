@@ -79,7 +79,7 @@ class Build:
 
     @property
     def osc(self) -> dict[str, object]:
-        """The settings with which Open MPI's own windows are right (mca-params/openmpi.md)."""
+        """With these settings Open MPI's own windows are right: in 5.0.7 MPI_Accumulate is not, with any BTL."""
         return {"osc_rdma_acc_use_amo": 0} if self.series >= (5, 0) else {}
 
     @property

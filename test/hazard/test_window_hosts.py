@@ -2,8 +2,7 @@
 """Windows between hosts, over a pretended device (fabric.py): there osc/rdma keeps its locks by the BTL's
 atomic operations, too.
 
-Not dynamic ones: osc/rdma of Open MPI 4.1.2 to 4.1.4 then waits for a lock that it has itself
-(mca-params/openmpi.md)."""
+Not dynamic ones: osc/rdma of Open MPI 4.1.2 to 4.1.4 then waits for a lock that it has itself."""
 import pytest
 
 from fabric import Fabric
@@ -18,7 +17,7 @@ VERBS = {"transport": "verbs"}  # also on a node: osc/rdma wants one that reache
     ("create", 4, "regx"), pytest.param("allocate", 3, "regx,self", marks=pytest.mark.full)])
 def test_every_operation_between_two_hosts(mpi: Mpi, fabric: Fabric, flavour: str, ranks: int,
                                            btl: str) -> None:
-    # From 5.0 on some of what is mixed is lost, by any BTL (mca-params/openmpi.md).
+    # From 5.0 on some of what is mixed is lost, by any BTL.
     mixed = ["mixed"] if mpi.build.osc_asks else []
     job = fabric("window", flavour, 1000, *CASES, *mixed, ranks=ranks, btl=btl, regx=VERBS,
                  mca=mpi.build.osc).checked(ranks)
