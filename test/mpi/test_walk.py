@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The ways of messages through the code, as component/README.md tells them, are what a debugger sees."""
+"""The ways of messages through the code, as component/design/walk.md tells them, are what a debugger sees."""
 import platform
 import re
 import shutil
@@ -11,6 +11,7 @@ import pytest
 from launch import TOP, Mpi
 
 COMPONENT = TOP / "component"
+WALK = COMPONENT / "design/walk.md"
 # For gdb, behind the values of `steps`, `functions` and `events`. The first two messages go past breakpoints at the
 # steps. For the third an int3 stands at the beginning of each function (as many breakpoints would take minutes).
 # The first that is met is noted, and those of its file are taken away. The sender sends each message only when the
@@ -77,13 +78,13 @@ gdb.execute("continue")
 
 
 def chapter(title: str) -> str:
-    """That chapter, without the chapters in it."""
-    return re.split("\n##+ ", (COMPONENT / "README.md").read_text().partition(f"# {title}\n")[2])[0]
+    """That chapter's text."""
+    return re.split("\n##+ ", WALK.read_text().partition(f"# {title}\n")[2])[0]
 
 
 def steps(text: str) -> list[tuple[str, str]]:
-    """Files, and functions in them, in the order of that text's numbers."""
-    return re.findall(r"^\d+\. `([a-z]+/[\w/]+\.[ch])` \(`(\w+)`\)", text, re.M)
+    """Files, and functions in them, in the order of the rows of that text's table."""
+    return re.findall(r"^\| \d+ \| \w+ \| `([a-z]+/[\w/]+\.[ch])` \(`(\w+)`\) \|", text, re.M)
 
 
 def followed(mpi: Mpi, folder: Path, walk: list[tuple[str, str]], strategy: str,
@@ -107,29 +108,27 @@ def followed(mpi: Mpi, folder: Path, walk: list[tuple[str, str]], strategy: str,
         {str(line[1]) for line in lines if len(line) == 2}
 
 
-@pytest.mark.parametrize(("title", "strategy", "size", "at_times"), [
-    ("An 8-byte message", "pipeline", 8, set()),
-    ("A 4 MiB message", "pipeline", 4 << 20, {"registration/monitor/maps.c"}),
-    ("By `auto`, the default, on a node", "auto", 4 << 20, {"base/fault.c", "transport/shm/file.c"})])
+@pytest.mark.parametrize(("title", "strategy", "size", "most"), [
+    ("An 8-byte message", "pipeline", 8, 8),
+    ("A 4 MiB message by pipeline", "pipeline", 4 << 20, 35),
+    ("A 4 MiB message by auto, the default", "auto", 4 << 20, 29)])
 def test_a_message_goes_the_way_that_is_told(mpi: Mpi, tmp_path: Path, title: str, strategy: str, size: int,
-                                             at_times: set[str]) -> None:
-    """Each step comes after the one before. Each .c file entered with Open MPI 4.1 is named, and they are counted."""
+                                             most: int) -> None:
+    """Each step comes after the one before. Each .c file entered with Open MPI 4.1 is named, and they are at most
+    that many."""
     text = chapter(title)
     walk = steps(text)
-    files = {file for file, _ in walk}
-    assert walk and (len(files) == len(walk) or strategy == "auto"), walk
+    assert len(walk) >= 5, walk
     if shutil.which("gdb") is None or platform.machine() != "x86_64":
         pytest.skip("no gdb, or another processor's breakpoints")
     found, entered = followed(mpi, tmp_path, walk, strategy, size)
     events = iter(found)
     missed = [step for step in walk if step not in events]
     assert not missed, f"not in that order: {missed[0]}\n" + "\n".join(map(str, dict.fromkeys(found)))
-    named = tuple(f"/{name}" for name in re.findall(r"`([\w/]+\.c)`", text))
-    lacking = [file for file in entered if not f"/{file}".endswith(named)]
-    told = re.search(r"enters\s(\d+)\sof\sthe\sC\sfiles.*?\s(\d+)\sof\sthem", text, re.S)
     if mpi.build.series == (4, 1):
+        lacking = sorted(file for file in entered if f"`{file}`" not in text)
         assert not lacking, f"entered, and not named: {lacking}"
-        assert told and (int(told[1]), int(told[2])) == (len(entered - at_times), len(entered & files)), sorted(entered)
+        assert len(entered) <= most, sorted(entered)
 
 
 def test_each_step_over_verbs_names_a_function_of_its_file() -> None:
@@ -140,13 +139,11 @@ def test_each_step_over_verbs_names_a_function_of_its_file() -> None:
     assert len(walk) >= 5 and not missed, missed
 
 
-def test_each_name_in_the_chapters_is_one_of_the_code() -> None:
-    """The sentences between the steps name functions, too, and fields and parameters."""
-    told = (COMPONENT / "README.md").read_text()
-    chapters = told[told.index("## An 8-byte message\n"):told.index("## Threads and locks\n")]
+def test_each_name_is_one_of_the_code() -> None:
+    """What stands in backquotes: functions, fields and parameters. (test_documents knows files.)"""
     code = (TOP / "mca-params/regx.conf").read_text() + "".join(
         re.sub(r"/\*.*?\*/", "", file.read_text(), flags=re.S) for file in COMPONENT.rglob("*.[ch]"))
-    quoted = " ".join(re.findall(r"`([^`\n]+)`", chapters))
-    names = set(re.findall(r"\b[a-z]\w*_\w*[a-z]\b(?!\.)", quoted))  # of files test_documents knows
+    quoted = " ".join(re.findall(r"`([^`\n]+)`", WALK.read_text()))
+    names = set(re.findall(r"\b[a-z]\w*_\w*[a-z]\b(?!\.)", quoted))
     unknown = names - set(re.findall(r"\w+", code))
-    assert len(names) > 50 and not unknown, unknown
+    assert len(names) > 30 and not unknown, unknown
