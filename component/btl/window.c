@@ -188,7 +188,7 @@ static struct {
 /* What this thread last added 1 to without a lock, in which peer's window: osc/rdma's count of
  * posts, if it announces one next. A program's data are only fetched and changed under a lock,
  * unless it asks for acc_single_intrinsic. An accumulate that gets and puts keeps its lock until
- * they are done: a post before that is refused (mca-params/limits.md). */
+ * they are done: a post before that is refused. */
 static _Thread_local struct {
     const regx_endpoint_t *endpoint;
     regx_handle_t window;
