@@ -46,7 +46,6 @@ typedef enum regx_path {
     X("the buffer is new", new)                                                                    \
     X("not tried yet", prior)                                                                      \
     X("on trial", trial)                                                                           \
-    X("as btl_regx_costs says", told)                                                              \
     X("the only rendezvous that auto has up to 32 KiB", brief)                                     \
     X("fastest when tried", winner)                                                                \
     X("the sender did not stage it", unstaged)                                                     \

@@ -216,32 +216,6 @@ static int component_progress(void)
                                         : progress_several();
 }
 
-/* Of all neighbours the one that is farthest away tells what messages cost. */
-static void tell_costs(regx_module_t *module, const opal_proc_t *proc)
-{
-    regx_neighbour_t neighbour = REGX_NEIGHBOUR_NODE;
-    cpu_set_t cores;
-
-    if (module->params->settings.component.costs[0] == '\0' || module->kind != REGX_ON_NODE ||
-        module->transport->registers) {
-        return;
-    }
-    if (sched_getaffinity(0, sizeof(cores), &cores) != 0 ||
-        CPU_COUNT(&cores) >= sysconf(_SC_NPROCESSORS_ONLN)) {
-        neighbour = REGX_NEIGHBOUR_ANY; /* this process is not bound */
-    } else if (OPAL_PROC_ON_LOCAL_L2CACHE(proc->proc_flags)) {
-        neighbour = REGX_NEIGHBOUR_L2;
-    } else if (OPAL_PROC_ON_LOCAL_L3CACHE(proc->proc_flags)) {
-        neighbour = REGX_NEIGHBOUR_L3;
-    } else if (OPAL_PROC_ON_LOCAL_SOCKET(proc->proc_flags)) {
-        neighbour = REGX_NEIGHBOUR_PACKAGE;
-    }
-    if (neighbour >= module->farthest) {
-        module->farthest = neighbour + 1;
-        regx_costs_tell(&module->params->costs, neighbour, &module->eager, module->rndv);
-    }
-}
-
 /* Called at the start with all processes of the node, later with one at a time, also from inside
  * a receive callback; `reachable` is then NULL. Answers success even if no process can be reached:
  * otherwise Open MPI would never progress this component. */
@@ -256,9 +230,6 @@ static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **pro
     }
     for (size_t i = 0; i < count; i++) {
         endpoints[i] = regx_endpoint_new(module, procs[i]);
-        if (endpoints[i] != NULL) {
-            tell_costs(module, procs[i]);
-        }
         if (endpoints[i] != NULL && reachable != NULL) {
             opal_bitmap_set_bit(reachable, (int)i);
         }

@@ -12,7 +12,6 @@
  *   - message.c: eager messages and fragments; fragment.c: their memory; rdma.c: large messages
  *   - window.c: what osc/rdma asks for
  *   - address.c: what is published, and which module talks to a peer
- *   - costs.c: reads the file of btl_regx_costs
  *   - registry.c: which backend runs, and each module's cache
  *   - coexistence.c: other components of Open MPI beside this one
  *   - params.c: parameters, checked; settings.c: the tables of all layers' parameters
@@ -29,7 +28,6 @@
 #ifndef REGX_BTL_COMPONENT_H
 #define REGX_BTL_COMPONENT_H
 
-#include "btl/costs.h"
 #include "btl/settings.h"
 #include "compat/compat.h"
 #include "opal/mca/base/mca_base_var.h"
@@ -43,7 +41,6 @@
 typedef struct regx_params {
     regx_settings_t settings; /* no "auto" in pool_size, cache_bytes and once_bytes */
     const regx_strategy_t *strategy;
-    regx_costs_t costs;
     bool leave_pinned;   /* false: the backend is none, because Open MPI was set so */
     bool pool_given;     /* the user gave pool_size: for all transports of auto together */
     size_t pool_wanted;  /* the pool's size if the limit of locked memory were none */

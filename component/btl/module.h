@@ -25,7 +25,6 @@ struct regx_module {
     const regx_trace_t *trace;
     bool threads;
     regx_eager_t eager;
-    unsigned farthest; /* neighbour that Open MPI has named (regx_neighbour_t + 1); 0: none */
 
     unsigned index; /* among the component's modules */
     bool far;       /* its device is only for peers that are not reached by others */

@@ -279,9 +279,6 @@ bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl)
 
         registration->once_bytes = swaps ? part_of_memory(page) : REGX_UNLIMITED;
     }
-    if (!regx_costs_read(params->settings.component.costs, NULL, &params->costs, error)) {
-        regx_compat_output_for_node("costs", "%s", error); /* the job goes on */
-    }
     return check_inherited(params, btl);
 }
 

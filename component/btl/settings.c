@@ -12,7 +12,6 @@ static const regx_param_t component_params[] = {
     ROW(TEXT, report, 3),
     ROW(WORD, explain, 3,
         .words = REGX_WORDS({.word = "0", .value = 0}, {.word = "1", .value = 1})),
-    ROW(TEXT, costs, 4),
     {.name = NULL}};
 
 const regx_param_t *regx_settings_param(unsigned number, size_t *layer)

@@ -16,7 +16,6 @@ typedef struct regx_component_settings {
     const char *transport;
     regx_file_name_t report;
     bool explain;
-    regx_file_name_t costs;
 } regx_component_settings_t;
 
 typedef struct regx_settings {

@@ -35,33 +35,9 @@ static unsigned number_of(uint64_t length)
     return size < REGX_AUTO_SIZES ? size : REGX_AUTO_SIZES - 1;
 }
 
-void regx_auto_tell(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length,
-                    const regx_path_t fastest[REGX_TRAFFICS])
+regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length)
 {
-    regx_autotune_t *tune = &tunes[number_of(length)];
-    uint8_t told[REGX_TRAFFICS];
-
-    for (unsigned i = 0; i < REGX_TRAFFICS; i++) {
-        told[i] = REGX_TUNE_UNTOLD;
-        for (uint8_t candidate = 0; candidate < REGX_AUTO_CANDIDATES; candidate++) {
-            told[i] = paths[REGX_AUTO_NODE][candidate] == fastest[i] ? candidate : told[i];
-        }
-    }
-    if (tune->batch.number == 0) {
-        regx_tune_tell(tune, told);
-    }
-}
-
-void regx_rndv_tell(regx_rndv_t *rndv, uint64_t length, const regx_path_t fastest[REGX_TRAFFICS])
-{
-    regx_lock(&rndv->lock);
-    regx_auto_tell(rndv->tuner.sizes[REGX_AUTO_NODE], length, fastest);
-    regx_unlock(&rndv->lock);
-}
-
-regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length, bool exchange)
-{
-    return regx_tune_enter(&tunes[number_of(length)], exchange);
+    return regx_tune_enter(&tunes[number_of(length)]);
 }
 
 /* Guessed as processors guess branches: a buffer that is found registered gives credit, one that is
@@ -118,8 +94,7 @@ static regx_path_t choose(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         return REGX_PATH_bounce;
     }
     regx_lock(&rndv->lock);
-    recv->trial = regx_auto_enter(rndv->tuner.sizes[wire], recv->buffer.length,
-                                  atomic_load(&rndv->exposed) > 0);
+    recv->trial = regx_auto_enter(rndv->tuner.sizes[wire], recv->buffer.length);
     regx_unlock(&rndv->lock);
     recv->why = recv->trial.why;
     return paths[wire][recv->trial.candidate];

@@ -226,12 +226,7 @@ REGX_RENDEZVOUS_PATHS(REGX_STRATEGY_DECLARED)
 
 /* auto.c: which path moves messages of that size fastest (tuner.h). */
 
-/* Those paths are the fastest on a node, as was measured elsewhere (any other: not known): messages of
- * that size begin with them, unless a trial has begun. */
-void regx_auto_tell(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length,
-                    const regx_path_t fastest[REGX_TRAFFICS]);
-/* A message of that length is opened. It is to be left (regx_tune_leave). exchange: as there. */
-regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length,
-                             bool exchange);
+/* A message of that length is opened. It is to be left (regx_tune_leave). */
+regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length);
 
 #endif

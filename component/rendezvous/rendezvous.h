@@ -133,10 +133,6 @@ typedef struct regx_peer {
  * engine's lock. */
 uint64_t regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length);
 
-/* Auto begins with those paths between processes of a node, for messages of that size, and compares
- * the paths later. REGX_PATH_COUNT: the fastest is not known. Takes the engine's lock. */
-void regx_rndv_tell(regx_rndv_t *rndv, uint64_t length, const regx_path_t fastest[REGX_TRAFFICS]);
-
 typedef struct regx_rndv_config {
     const regx_strategy_t *strategy; /* for what this process receives */
     size_t chunk_size;    /* bytes granted or advertised at once; a multiple of the page, at most

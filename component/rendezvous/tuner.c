@@ -44,13 +44,6 @@
 #define REPEATED_MAX 3u     /* times that it is doubled while the outcome stays [replay] */
 #define REST_UNKNOWN 16u    /* the same if the winner was not measured [replay] */
 #define REST_MAX (1u << 16) /* messages of rest, at most [replay] */
-/* Where a file has told the receiver, a message that comes alone counts as so many on the way to the first
- * trial. A stream of 22 bursts and an allreduce of 110 calls, 220 messages, are benchmarks that lose more by
- * a trial than they gain; 1,000 lone messages gain more, where what the file has is wrong for the program.
- * In an exchange each message counts, not each exchange: then both ends are on trial at the same time. Counted
- * by exchanges, in 3 of 4 runs one end measured beside the other's trial, and chose what was not the fastest.
- * [Runs of an allreduce of 128 KiB, with 18 and 32; their machine is not recorded.] */
-#define TOLD_ALONE 17u
 /* Of the winner: is added for a message that could not go by it; each that could takes 1 off. [replay] */
 #define FAILURE 4u
 #define FAILURES_MAX 16u
@@ -88,31 +81,6 @@ void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wir
         tunes[size] = (regx_autotune_t){.wire = (uint8_t)wire,
                                         .larger = (uint8_t)(sizes - 1 - size),
                                         .rest = wires[wire].patience};
-        memset(tunes[size].told, REGX_TUNE_UNTOLD, sizeof(tunes[size].told));
-    }
-}
-
-/* What was told for such messages goes; else the prior. */
-static void follow_told(regx_autotune_t *tune)
-{
-    tune->winner = regx_tune_knows(tune) ? tune->told[tune->traffic] : 0;
-}
-
-void regx_tune_tell(regx_autotune_t *tune, const uint8_t candidates[REGX_TRAFFICS])
-{
-    const bool before = tune->state == REGX_TUNE_TOLD;
-    bool told = false;
-
-    for (unsigned i = 0; i < REGX_TRAFFICS; i++) {
-        tune->told[i] = candidates[i];
-        told |= candidates[i] != REGX_TUNE_UNTOLD;
-    }
-    if (told != before) {
-        tune->state = told ? REGX_TUNE_TOLD : REGX_TUNE_UNTRIED;
-        tune->rest = told ? REGX_AUTO_SOON : wires[tune->wire].patience;
-    }
-    if (told || before) {
-        follow_told(tune);
     }
 }
 
@@ -209,7 +177,7 @@ static void begin_batch(regx_autotune_t *tune, uint8_t candidate)
     tune->batches++;
 }
 
-/* Nothing came before the first one, or all went by what was told: what is measured first would be cold. */
+/* What is measured first would be cold if nothing came before. */
 static void begin_trial(regx_autotune_t *tune)
 {
     const bool first = tune->batch.number == 0;
@@ -239,9 +207,7 @@ static void tell_larger(regx_autotune_t *tune)
         }
         tune[i].winner = tune->winner;
         for (unsigned other = 0; other < wires[tune->wire].candidates; other++) {
-            const bool told = memchr(tune[i].told, (int)other, sizeof(tune[i].told)) != NULL;
-
-            if (tune->tried[other].cost > 0 && !told) { /* by a file, as the fastest for some */
+            if (tune->tried[other].cost > 0) {
                 tune[i].tried[other].failed =
                     i <= NEARBY && is_worse(tune, other, times) ? FAILED_BATCHES : 0;
             }
@@ -411,43 +377,21 @@ static void go_on(regx_autotune_t *tune)
     }
 }
 
-regx_trial_t regx_tune_enter(regx_autotune_t *tune, bool exchange)
+regx_trial_t regx_tune_enter(regx_autotune_t *tune)
 {
     regx_batch_t *batch = &tune->batch;
 
-    if (tune->open == 0) {
-        tune->open_last = tune->open_max;
-    }
-    const bool bursts = tune->open_max >= BURST || tune->open_last >= BURST;
-    if (exchange) {
-        tune->traffic = REGX_TRAFFIC_EXCHANGE;
-    } else {
-        tune->traffic = bursts ? REGX_TRAFFIC_STREAM : REGX_TRAFFIC_SINGLE;
-    }
-    if (tune->state == REGX_TUNE_TOLD) {
-        follow_told(tune);
-    }
     if (regx_tune_tries(tune)) {
         const uint32_t program = regx_fpe_mask();
 
         go_on(tune);
         regx_fpe_restore(program);
     } else {
-        const bool told = tune->state == REGX_TUNE_TOLD, first = batch->number == 0;
-        const uint32_t patience = wires[tune->wire].patience;
-        uint32_t weight = 1; /* so many messages this one counts as, on the way to the next trial */
-
-        if (told && !regx_tune_knows(tune)) { /* the trial comes as soon as without a file */
-            weight = patience > 0 ? REGX_AUTO_SOON / patience : REGX_AUTO_SOON;
-        } else if (told && tune->wire == REGX_AUTO_NODE && !bursts) {
-            weight = TOLD_ALONE;
-        }
-        tune->rest -= (uint32_t)regx_min(tune->rest, weight);
         /* A trial begins only where a batch could end, not amid a burst. A first one may, since its opening
-         * is not timed; but not after messages of the same burst that went by what was told, as they would
-         * count as the opening's. */
+         * is not timed. */
+        tune->rest -= tune->rest > 0;
         if (tune->rest == 0 && (tune->open == 0 || batch->entered >= 2 * REGX_AUTO_STREAM ||
-                                (first && !told && wires[tune->wire].opening > 0))) {
+                                (batch->number == 0 && wires[tune->wire].opening > 0))) {
             begin_trial(tune);
         }
     }
@@ -469,8 +413,6 @@ regx_trial_t regx_tune_enter(regx_autotune_t *tune, bool exchange)
     regx_why_t why = REGX_WHY_prior;
     if (regx_tune_tries(tune) && batch->use != REGX_BATCH_IDLE) {
         why = REGX_WHY_trial;
-    } else if (tune->state == REGX_TUNE_TOLD && regx_tune_knows(tune)) {
-        why = REGX_WHY_told;
     } else if (regx_tune_knows(tune) || tune->tried[way].cost > 0) {
         why = REGX_WHY_winner;
     }
@@ -544,32 +486,6 @@ static void set_limit(const regx_eager_t *eager)
     *eager->limit = regx_min(limit, eager->configured);
 }
 
-/* What was told of messages that come alone; and of bursts. */
-static void tell(regx_autotune_t *tune, uint8_t single, uint8_t stream)
-{
-    const uint8_t told[REGX_TRAFFICS] = {single, stream, REGX_TUNE_UNTOLD};
-
-    regx_tune_tell(tune, told);
-}
-
-void regx_eager_tell(regx_eager_t *eager, unsigned number, uint8_t single, uint8_t stream)
-{
-    if (eager->tunes && eager->of[number].messages == 0 && eager->trial == NULL) {
-        tell(&eager->of[number], single, stream);
-        eager->unseen[number] = REGX_AUTO_STREAM;
-        set_limit(eager);
-    }
-}
-
-/* Tells only what nothing was told of before. */
-static void tell_more(regx_autotune_t *tune, uint8_t single, uint8_t stream)
-{
-    const uint8_t *told = tune->told;
-
-    tell(tune, told[REGX_TRAFFIC_SINGLE] == REGX_TUNE_UNTOLD ? single : told[REGX_TRAFFIC_SINGLE],
-         told[REGX_TRAFFIC_STREAM] == REGX_TUNE_UNTOLD ? stream : told[REGX_TRAFFIC_STREAM]);
-}
-
 /* What a trial tells of sizes that were not tried. What a rendezvous costs before its first byte is half as
  * much a byte for twice as many (two cores of a Xeon, both ways at once, from 8 KiB on: 2.7, 1.5 and 0.5
  * times as long as eagerly). So if it is faster, longer messages begin with it. If it is far worse their
@@ -582,13 +498,12 @@ static void tell_others(regx_eager_t *eager, const regx_autotune_t *tune)
 
     for (regx_autotune_t *other = eager->of; other < eager->of + REGX_EAGER_SIZES; other++) {
         limit *= other > tune ? 2 : 1;
-        if (regx_tune_knows(other) || other->batch.number > 0) {
-            continue;
+        if (other->batch.number > 0 || other->winner == REGX_EAGER_RENDEZVOUS) {
+            continue; /* it was tried, or told before */
         }
         if (other > tune && tune->winner == REGX_EAGER_RENDEZVOUS) {
-            tell_more(other, REGX_EAGER_RENDEZVOUS, REGX_EAGER_RENDEZVOUS);
-        } else if (tune->found[REGX_EAGER_RENDEZVOUS] > limit && other->state == REGX_TUNE_TOLD) {
-            tell_more(other, REGX_EAGER_SEND, REGX_TUNE_UNTOLD);
+            other->winner = REGX_EAGER_RENDEZVOUS;
+            other->rest = REGX_AUTO_SOON;
         } else if (tune->found[REGX_EAGER_RENDEZVOUS] > limit) {
             other->rest = REGX_AUTO_SOON;
         }
@@ -610,7 +525,7 @@ static void weigh(regx_eager_t *eager, regx_autotune_t *tune, size_t length, reg
             give_up(tune);
         }
     } else {
-        const regx_trial_t trial = regx_tune_enter(tune, false);
+        const regx_trial_t trial = regx_tune_enter(tune);
 
         regx_tune_leave(&trial, length, true);
         tune->open++;

@@ -16,11 +16,11 @@
  *
  * A size rests or is on trial (regx_tune_state_t). At rest all messages go by the winner, no clock is
  * read, and `rest` counts down. At 0 a trial begins as soon as no message is open, or after 128 messages
- * where some always are. (On a node, also at the sender, the first trial of which no file has told anything
- * does not wait for that: it begins even amid a burst, since its first messages are not timed.)
+ * where some always are. (On a node, also at the sender, the first trial does not
+ * wait for that: it begins even amid a burst, since its first messages are not timed.)
  *
- *     UNTRIED, TOLD, FOUND  ─────────────────── rest is 0 ────────────────────▶  FIRST_TRIAL, NEXT_TRIAL
- *           FOUND, UNTRIED  ◀── no candidate may have a batch more, or 18 were ──
+ *     UNTRIED, FOUND  ─────────────────── rest is 0 ────────────────────▶  FIRST_TRIAL, NEXT_TRIAL
+ *     FOUND, UNTRIED  ◀── no candidate may have a batch more, or 18 were ──
  *
  * (UNTRIED again if nothing was found out.) The receiver's first trial on a node begins with the first
  * message, and by staged, so that what staged pays for its pages falls into a benchmark's warm-up;
@@ -67,11 +67,6 @@
  * outcome is also told to the larger sizes that were not tried (tell_larger). A winner by which several
  * messages cannot go is tried anew at once.
  *
- * A file of costs (btl/costs.h) is told before the first message. It tells apart how messages come
- * (regx_traffic_t), so until the first trial each message goes as the file has it for such messages. The
- * trial finds one winner for all of them. Where the file says nothing the prior goes, and the first trial
- * comes after as many messages as without a file.
- *
  * What bounds the loss. A candidate has at most three batches that count. One that is far worse than the
  * best has one, one that is clearly worse has two (FAR_WORSE, WORSE). But at the sender eager has three
  * unless bursts are long, since a lap of the ring that brings in new pages makes it seem ten times as slow
@@ -82,10 +77,8 @@
  * The next trial comes after 128 times as many messages as this one took, and after 256, 512 and at last
  * 1,024 times while the outcome stays the same, at most 65,536; after 16 times as many if nothing was
  * found out, and after 4,096 if the trial was given up. The sender's second trial comes after
- * 4,096 at the latest. What a file has told has its first trial after 4,096, which is 64 bursts of 64; to
- * the receiver a message that comes alone counts as 17, so after 241 of these. test_regret.c and
- * test_eager.c have what is lost, compared with the best single candidate, and how soon changed costs
- * are noticed.
+ * 4,096 at the latest. test_regret.c and test_eager.c have what is lost, compared with the best single
+ * candidate, and how soon changed costs are noticed.
  *
  * An example: bursts of 64 messages of 64 KiB, of which the receiver knows nothing. A burst by staged takes
  * 73 ps a byte, by read 130, together 105. (OPENING and IDLE: regx_batch_use_t.)
@@ -147,12 +140,6 @@ typedef enum regx_auto_wire {
 #define REGX_AUTO_STREAM 64u
 #define REGX_AUTO_SOON 4096u /* messages until a trial of what is known from elsewhere [replay] */
 
-/* What a file of costs tells may take so many percent of the fastest's time in each of the patterns that it is told
- * for. Where each way is slower than that in one, the program's own messages have to show which is better
- * [Xeon: single messages of 64 KiB take 4.3 us read and 7.2 staged, but 18 and 11 if the program touches
- * them]. */
-#define REGX_TUNE_TOLD_MAX 125u
-
 /* Over a device (auto.c): bytes of a message that may go by bounce because its buffer is new [Soft-RoCE, one way, a
  * new buffer for each: bounce takes 0.65 of pipeline's time at 32 KiB, 0.88 at 64 KiB, and 1.4 times as
  * long at 128 KiB]; how far buffers that come back outweigh those that do not; and of how many new ones one is
@@ -163,7 +150,6 @@ typedef enum regx_auto_wire {
 
 typedef enum regx_tune_state {
     REGX_TUNE_UNTRIED,     /* rests: the prior goes, or what was fastest for a smaller size */
-    REGX_TUNE_TOLD,        /* rests: the fastest goes, as was measured elsewhere */
     REGX_TUNE_FOUND,       /* rests: the fastest goes, as a trial has found */
     REGX_TUNE_FIRST_TRIAL, /* on trial; the winner was not measured */
     REGX_TUNE_NEXT_TRIAL   /* on trial; the winner was measured */
@@ -177,16 +163,6 @@ typedef enum regx_batch_use {
                           pages of its staging buffers so; at the sender by the rendezvous: what is
                           read first still lies in the sender's cache, and takes three times as long */
 } regx_batch_use_t;
-
-/* How messages of a size come, as the process sees it that decides how they go. */
-typedef enum regx_traffic {
-    REGX_TRAFFIC_SINGLE,   /* one after the other */
-    REGX_TRAFFIC_STREAM,   /* in bursts: several were open at once, lately */
-    REGX_TRAFFIC_EXCHANGE, /* while this process has sent some that are not yet read */
-    REGX_TRAFFICS
-} regx_traffic_t;
-
-#define REGX_TUNE_UNTOLD 0xff /* no candidate */
 
 /* A candidate's batch in a trial. */
 typedef struct regx_batch {
@@ -220,21 +196,18 @@ typedef struct regx_tried {
 /* The messages of one size. A candidate is known here by its number; 0 is the prior. */
 typedef struct regx_autotune {
     regx_tune_state_t state;
-    uint8_t wire;   /* regx_auto_wire_t */
-    uint8_t larger; /* sizes that follow this one in the array, and are told */
-    uint8_t winner; /* of the last trial; before it the prior, or what was told of such messages */
-    uint8_t told[REGX_TRAFFICS]; /* candidates, or REGX_TUNE_UNTOLD */
-    uint8_t traffic;             /* regx_traffic_t, of the last message */
-    uint8_t repeated;            /* trials in a row that it won */
-    uint8_t kind;       /* of its batches: bits, 1 messages alone, 2 bursts; 0: not known yet */
-    uint8_t batches;    /* that have begun */
-    uint8_t repeats;    /* batches in a row whose messages were of another kind */
-    uint32_t messages;  /* of the trial */
-    uint32_t rest;      /* messages until the next one */
-    uint32_t failures;  /* of late, by the winner while there is no trial */
-    uint32_t open;      /* messages, now */
-    uint32_t open_max;  /* the most at once since none was open, or in this batch */
-    uint32_t open_last; /* the most at once in the burst before this one */
+    uint8_t wire;      /* regx_auto_wire_t */
+    uint8_t larger;    /* sizes that follow this one in the array, and are told */
+    uint8_t winner;    /* of the last trial; before it the prior, or what another size told */
+    uint8_t repeated;  /* trials in a row that it won */
+    uint8_t kind;      /* of its batches: bits, 1 messages alone, 2 bursts; 0: not known yet */
+    uint8_t batches;   /* that have begun */
+    uint8_t repeats;   /* batches in a row whose messages were of another kind */
+    uint32_t messages; /* of the trial */
+    uint32_t rest;     /* messages until the next one */
+    uint32_t failures; /* of late, by the winner while there is no trial */
+    uint32_t open;     /* messages, now */
+    uint32_t open_max; /* the most at once since none was open, or in this batch */
     regx_batch_t batch;
     regx_tried_t tried[REGX_AUTO_CANDIDATES];
     float found[REGX_AUTO_CANDIDATES]; /* the last costs; 0: none */
@@ -254,24 +227,19 @@ static inline bool regx_tune_tries(const regx_autotune_t *tune)
     return tune->state >= REGX_TUNE_FIRST_TRIAL;
 }
 
-/* The winner was measured, by a trial or elsewhere. */
+/* The winner was measured. */
 static inline bool regx_tune_knows(const regx_autotune_t *tune)
 {
-    return tune->state == REGX_TUNE_TOLD
-               ? tune->told[tune->traffic] != REGX_TUNE_UNTOLD
-               : tune->state != REGX_TUNE_UNTRIED && tune->state != REGX_TUNE_FIRST_TRIAL;
+    return tune->state == REGX_TUNE_FOUND || tune->state == REGX_TUNE_NEXT_TRIAL;
 }
 
 /* So many sizes, from the smallest on. */
 void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wire);
-/* Those candidates are the fastest, as was measured elsewhere: messages go by them until the first trial.
- * REGX_TUNE_UNTOLD: it is not known. What was told before no longer holds. */
-void regx_tune_tell(regx_autotune_t *tune, const uint8_t candidates[REGX_TRAFFICS]);
 /* The candidate by which the next message goes, unless that message ends the batch: then it goes by the next
  * batch's. */
 uint8_t regx_tune_way(const regx_autotune_t *tune);
-/* A message is opened. It is to be left. exchange: this process has sent some that are not yet read. */
-regx_trial_t regx_tune_enter(regx_autotune_t *tune, bool exchange);
+/* A message is opened. It is to be left. */
+regx_trial_t regx_tune_enter(regx_autotune_t *tune);
 /* It is closed. went: all of it arrived, by the way that it was to go. Does nothing for a message
  * that has no part. */
 void regx_tune_leave(const regx_trial_t *trial, uint64_t length, bool went);
@@ -285,7 +253,7 @@ void regx_tune_leave(const regx_trial_t *trial, uint64_t length, bool went);
  * for the next one.
  *
  * One limit serves all sizes, so one size is on trial at a time. A size that goes eagerly keeps all shorter
- * ones eager if it is the one on trial, or if that was found or told and one of the last 64 messages had this
+ * ones eager if it is the one on trial, or if that was found and one of the last 64 messages had this
  * size. While a size is on trial nothing that is known of longer ones overrules it. If a rendezvous was
  * faster for one size, longer messages begin with it. If it took 2.5 times as long, the first trials of shorter
  * messages come after 4,096; so do those of messages twice as long if it took 5 times as long, and so on. What
@@ -325,11 +293,6 @@ typedef struct regx_eager {
 
 /* limit: the module's, as configured. tunes: it may be changed. */
 void regx_eager_init(regx_eager_t *eager, size_t *limit, bool tunes);
-
-/* Those ways are the faster ones of a size, as was measured elsewhere (btl/costs.h), for messages that come
- * alone and in bursts (regx_eager_way_t, or REGX_TUNE_UNTOLD). Messages of that size begin so. It has no effect
- * once one has been sent. */
-void regx_eager_tell(regx_eager_t *eager, unsigned number, uint8_t single, uint8_t stream);
 
 /* A message of `length` bytes of data goes that way. Sets the limit for the next one.
  * node: to a process of the node, from which the kernel lets it read. The first message to any

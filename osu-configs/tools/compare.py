@@ -48,9 +48,6 @@ def arguments() -> argparse.Namespace:
     add("--from", dest="csv", nargs="+", type=Path, metavar="CSV",
         help="measure nothing: show the results.csv of an earlier run again, or several; with --output, make the page and"
         " the plots, too")
-    add("--recommend", type=Path, metavar="FILE",
-        help="measure what messages between processes of this node cost, by the rows of costs.conf between each kind of"
-        " neighbours that it has, and write the file of btl_regx_costs, for nodes of this kind")
     add("--measure", action="store_true", help=argparse.SUPPRESS)  # in the emulated machine: no tables
     asked = parser.parse_args()
     if asked.runs is not None and not 1 <= asked.runs <= 1000:
@@ -59,12 +56,8 @@ def arguments() -> argparse.Namespace:
         parser.error(f"--minutes {asked.minutes:g}: allowed: more than 0 to 10000, without -n")
     if asked.explain and asked.csv:
         parser.error("--explain: not with --from; reports/ beside the results.csv has it")
-    if asked.recommend and (asked.csv or asked.rdma or asked.hostfile or asked.launcher or asked.files):
-        parser.error("--recommend: not with -f, --from, --rdma, --hostfile or --launcher: it is of this node, by rows of"
-                     " its own")
     asked.runs = asked.runs or 0
-    usual = [rows.FOLDER / "costs.conf"] if asked.recommend else [rows.FOLDER / "strategies.conf", rows.PEERS]
-    asked.files = asked.files or usual
+    asked.files = asked.files or [rows.FOLDER / "strategies.conf", rows.PEERS]
     return asked
 
 
@@ -90,10 +83,6 @@ def compare(asked: argparse.Namespace) -> int:
                       " one node")
     found = installation.found(asked, "machine" if emulated else "rdma" if asked.rdma else "compare")
     wanted = rows.for_openmpi(wanted, found.major)
-    if asked.recommend:
-        from tools import costs
-
-        wanted = costs.between_neighbours(wanted)
     launcher = Launcher(found, asked.hostfile, asked.launcher, asked.rdma)
     suite.companion = found.programs / "companion"
     if asked.rdma:
@@ -125,11 +114,6 @@ def compare(asked: argparse.Namespace) -> int:
     if problem := plan.cut if complete else "interrupted":
         print(f"compare: {problem}", file=sys.stderr)
     bad = 0 if asked.measure or not session.records else present(folder, asked)
-    if asked.recommend and (bad or plan.cut or not complete):
-        print(f"compare: {asked.recommend} is not written: not all rows were measured", file=sys.stderr)
-        return 130 if not complete else 1
-    if asked.recommend:
-        costs.recommend(table_of(folder), asked.recommend)
     return bad if complete else 130
 
 

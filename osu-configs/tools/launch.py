@@ -89,7 +89,7 @@ class Launcher:
         if row.is_regx:
             environment["OMPI_MCA_opal_mca_base_component_path"] = self.installation.component_path
             mca["btl_regx_report"] = str(report)
-        command = [*bound(row.cores), *limited(row.memlock), *command]
+        command = [*limited(row.memlock), *command]
         if self.own:
             # The launcher knows nothing of --mca and -x: all goes by the environment.
             environment |= {f"OMPI_MCA_{name}": value for name, value in mca.items()} | ranks_have
@@ -98,8 +98,6 @@ class Launcher:
         words = [self.installation.mpirun, *as_root, "-n", str(ranks)]
         if self.hostfile:
             words += ["--hostfile", str(self.hostfile), "--map-by", "node", "--bind-to", "core"]
-        elif row.cores:
-            words += ["--bind-to", "none"]
         elif self.cores >= ranks:
             words += ["--map-by", "core", "--bind-to", "core"]
         elif self.cores >= 2:
@@ -113,14 +111,6 @@ class Launcher:
         for name, value in ranks_have.items():
             words += ["-x", f"{name}={value}"]
         return Line(environment, (*words, *command))
-
-
-def bound(cores: tuple[int, ...]) -> list[str]:
-    """The words that begin a command of which each of two ranks is to be on its core: in the same way with any
-    version of mpirun."""
-    script = ('case $OMPI_COMM_WORLD_LOCAL_RANK in 0) core=$1 ;; *) core=$2 ;; esac; shift 2;'
-              ' exec taskset -c "$core" "$@"')
-    return ["sh", "-c", script, "sh", *map(str, cores)] if cores else []
 
 
 def limited(memlock: str) -> list[str]:

@@ -73,8 +73,7 @@ class Job:
 
     def reference(self, launcher: Launcher) -> Line | None:
         """The same movement by two processes without MPI, run beside each run."""
-        if not (launcher.on_this_node and self.benchmark.reference and self.case.buffers == "same"
-                and not self.row.cores):
+        if not (launcher.on_this_node and self.benchmark.reference and self.case.buffers == "same"):
             return None
         return Line({}, (*probe(launcher.installation), self.benchmark.metric, "-m", self.sizes()))
 

@@ -53,7 +53,6 @@ class Row:
     swap: int  # the same
     cases: tuple[Case, ...]
     where: str = field(compare=False)  # FILE:LINE, for messages
-    cores: tuple[int, ...] = ()  # one for each of two ranks; empty: the first two
 
     @property
     def is_regx(self) -> bool:

@@ -132,6 +132,19 @@ def test_what_is_read_needs_no_more_of_its_sender(mpi: Mpi, tmp_path: Path, stra
     mpi("outside", tmp_path / "received", regx={"rendezvous": strategy}, timeout=120).checked(2).carried(strategy)
 
 
+def test_auto_needs_no_more_of_its_sender(mpi: Mpi, tmp_path: Path) -> None:
+    """By whatever path it tries on a node."""
+    ways = mpi("outside", tmp_path / "received", timeout=120).checked(2).ways()
+    assert sum(times for way, times in ways.items() if way.startswith(("read", "staged", "together"))) == 161
+
+
+def test_what_its_sender_has_no_place_for_is_read(mpi: Mpi, tmp_path: Path) -> None:
+    """There is place for 64 messages at a time."""
+    ways = mpi("transfer", "--iterations", 4, sample.write([sample.Case(100_000, 1, 2, window=80)], tmp_path),
+               regx={"rendezvous": "staged"}).checked(ranks=2).ways()
+    assert ways["read: the sender did not stage it"] > 0 < ways["staged: asked for"], ways
+
+
 @pytest.mark.full  # 6 GiB of memory
 def test_a_message_of_more_than_2_gib_is_right(mpi: Mpi) -> None:
     """In one message, of a derived type."""

@@ -236,81 +236,13 @@ TEST(eager_goes_on_after_messages_that_found_new_pages)
     }
 }
 
-/* ---- what was measured elsewhere ---- */
+/* ---- several sizes ---- */
 
 enum { LENGTHS = REGX_EAGER_SIZES, SEEDED = 4096 };
 
 static const table_t short_by_rendezvous = {"", SHORT, {3000, 1000}};
 
 static const size_t lengths[LENGTHS] = {SHORT, MIDDLE, LONG};
-
-/* All bursts of a size go that way, for 4,096 messages, and no clock is read. Of the first burst five go
- * eagerly, since nothing tells yet that it is one. */
-TEST(what_is_told_holds_from_the_first_burst_on)
-{
-    const program_t bursts = {"", 16, .noise = 0};
-
-    for (unsigned ways = 0; ways < 1u << LENGTHS; ways++) {
-        for (unsigned i = 0; i < LENGTHS; i++) {
-            const regx_eager_way_t way = (regx_eager_way_t)(ways >> i & 1);
-            const table_t table = {"", lengths[i], {1000, 1000}};
-
-            begin_with(CONFIGURED, true);
-            for (unsigned number = 0; number < LENGTHS; number++) {
-                regx_eager_tell(&eager, number, REGX_TUNE_UNTOLD, (uint8_t)(ways >> number & 1));
-            }
-            run(&table, &bursts, SEEDED / 2, 0, TUNED);
-            assert_in_range(went[way], SEEDED / 2 - 5, SEEDED / 2);
-            assert_int_equal(looks, 0);
-        }
-    }
-}
-
-/* Within so many more messages, which the trial needs. */
-TEST(what_was_told_wrong_is_found_out)
-{
-    for (unsigned i = 0; i < 4; i++) {
-        const regx_eager_way_t better = i < 2 ? REGX_EAGER_RENDEZVOUS : REGX_EAGER_SEND;
-
-        for (unsigned program = 0; program < PROGRAMS; program++) {
-            begin_with(CONFIGURED, true);
-            regx_eager_tell(&eager, tables[i].length == SHORT ? 0 : 2, (uint8_t)!better,
-                            (uint8_t)!better);
-            run(&tables[i], &programs[program], SEEDED + 1024, 0, TUNED);
-            assert_int_equal(last, better);
-        }
-    }
-}
-
-TEST(what_is_told_late_is_not_heeded)
-{
-    note(SHORT);
-    regx_eager_tell(&eager, 0, REGX_EAGER_RENDEZVOUS, REGX_EAGER_RENDEZVOUS);
-    assert_int_equal(eager.of[0].state, REGX_TUNE_UNTRIED);
-    begin_with(CONFIGURED, false); /* not to be tuned */
-    regx_eager_tell(&eager, 0, REGX_EAGER_RENDEZVOUS, REGX_EAGER_RENDEZVOUS);
-    assert_int_equal(eager.of[0].state, REGX_TUNE_UNTRIED);
-}
-
-/* Their first trial comes after 112, and what it finds is told to those of larger sizes as well. */
-TEST(lone_messages_of_which_nothing_is_told_go_as_without_a_file)
-{
-    const table_t longer = {"", LONG, {6000, 2000}};
-
-    begin_with(CONFIGURED, true);
-    for (unsigned number = 0; number < LENGTHS; number++) {
-        regx_eager_tell(&eager, number, REGX_TUNE_UNTOLD, REGX_EAGER_SEND);
-    }
-    run(&short_by_rendezvous, &programs[0], 100, 0, TUNED);
-    assert_int_equal(looks, 0);
-    run(&short_by_rendezvous, &programs[0], 400, 0, TUNED);
-    assert_int_equal(last, REGX_EAGER_RENDEZVOUS);
-    memset(went, 0, sizeof(went));
-    run(&longer, &programs[0], 100, 0, TUNED);
-    assert_int_equal(went[REGX_EAGER_RENDEZVOUS], 100);
-}
-
-/* ---- several sizes ---- */
 
 static const table_t long_eagerly = {"", LONG, {2000, 6000}};
 

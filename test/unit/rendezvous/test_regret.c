@@ -13,11 +13,9 @@ enum { WAYS = REGX_AUTO_CANDIDATES, KIB = 1024, BURST = 64 };
 
 static regx_autotune_t autotune[REGX_AUTO_SIZES];
 static int64_t now = 1000000;
-static bool exchange;                  /* this process sends, too */
 static bool mirrored;                  /* the first way costs what the last one did */
 static int failing = -1;               /* the way by which messages do not go, */
 static unsigned failures = UINT32_MAX; /* so many of them */
-static unsigned cold; /* so many messages by the second way take ten times as long */
 
 UNIT_WRAP(int, clock_gettime, clockid_t clock, struct timespec *time)
 {
@@ -84,7 +82,6 @@ static int64_t comes(const table_t *table, const program_t *program, unsigned nu
     now += program->interrupted && chance % 4000 == 0 ? 1000000 : 0;
     now += program->hiccups && chance % 100 == 0 ? 85000 : 0;
     if (way == AUTO) {
-        now += chosen == 1 && cold > 0 && cold-- > 0 ? 9 * table->there[taken] : 0;
         const bool fails = (int)chosen == failing && failures > 0;
 
         failures -= fails ? 1 : 0;
@@ -104,7 +101,7 @@ static int64_t runs(const table_t *table, const program_t *program, unsigned mes
     for (unsigned done = 0, opened = 0, step = 0; done < messages;) {
         while (opened < messages && opened < done + program->burst) {
             if (way == AUTO) {
-                trials[opened % BURST] = regx_auto_enter(autotune, table->length, exchange);
+                trials[opened % BURST] = regx_auto_enter(autotune, table->length);
             }
             opened++;
         }
@@ -252,10 +249,6 @@ UNIT_TEST(ten_thousand_messages_in_bursts_lose_six_percent)
 }
 
 /* By the numbers of candidates. */
-enum { UNKNOWN = WAYS };
-static const regx_path_t way_of[WAYS + 1] = {REGX_PATH_together, REGX_PATH_staged, REGX_PATH_read,
-                                             REGX_PATH_COUNT};
-
 static regx_autotune_t *tune_of(const table_t *table)
 {
     return &autotune[__builtin_ctz(table->length / REGX_AUTO_SMALLEST)];
@@ -325,101 +318,6 @@ UNIT_TEST(changed_costs_are_noticed_within_so_many_messages)
             print_error("%s, %s: not noticed\n", table->name, program->name);
         }
         mirrored = false;
-    }
-    assert_int_equal(failed, 0);
-}
-
-static void tell(const table_t *table, unsigned single, unsigned stream, unsigned both_ways)
-{
-    const regx_path_t fastest[REGX_TRAFFICS] = {way_of[single], way_of[stream], way_of[both_ways]};
-
-    regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
-    regx_auto_tell(autotune, table->length, way_of); /* of a neighbour that is nearer */
-    regx_auto_tell(autotune, table->length, fastest);
-}
-
-/* No trial begins before 241 messages that come alone, or 4,096 in bursts. */
-UNIT_TEST(what_is_told_holds_from_the_first_message_on)
-{
-    for (unsigned i = 0; i < (unsigned)PROGRAMS * WAYS; i++) {
-        const unsigned way = i / PROGRAMS, burst = programs[i % PROGRAMS].burst;
-
-        tell(&tables[0], way, way, way);
-        runs(&tables[0], &programs[i % PROGRAMS], burst == 1 ? 240 : 60 * burst, 0, AUTO);
-        assert_int_equal(tune_of(&tables[0])->winner, way);
-        assert_int_equal(tune_of(&tables[0])->batch.number, 0);
-    }
-}
-
-/* Of a burst the first messages go as those before it did. */
-UNIT_TEST(messages_go_as_was_told_of_their_like)
-{
-    static const program_t lone = {"", ALONE, 1, .noise = 0};
-    static const program_t bursts = {"", BURSTS, 16, .noise = 0};
-
-    tell(&tables[0], 0, 1, 2);
-    for (unsigned i = 0; i < 3; i++) {
-        runs(&tables[0], &lone, 2, 0, AUTO); /* the first is still taken for a burst's */
-        assert_int_equal(tune_of(&tables[0])->winner, 0);
-        runs(&tables[0], &bursts, 16, 0, AUTO);
-        assert_int_equal(tune_of(&tables[0])->winner, 1);
-        exchange = true;
-        runs(&tables[0], &lone, 1, 0, AUTO);
-        assert_int_equal(tune_of(&tables[0])->winner, 2);
-        exchange = false;
-    }
-    assert_int_equal(tune_of(&tables[0])->batch.number, 0);
-}
-
-/* As if there were no file: at once. */
-UNIT_TEST(of_what_was_not_told_a_trial_begins)
-{
-    static const program_t lone = {"", ALONE, 1, .noise = 0};
-
-    tell(&tables[0], 0, 1, UNKNOWN);
-    runs(&tables[0], &lone, 2, 0, AUTO);
-    assert_int_equal(tune_of(&tables[0])->batch.number, 0);
-    exchange = true;
-    runs(&tables[0], &lone, 1, 0, AUTO);
-    assert_int_equal(tune_of(&tables[0])->batch.number, 1);
-    exchange = false;
-}
-
-/* What is told of some is still tried, though a trial of a smaller size has found that far worse. */
-UNIT_TEST(what_is_told_is_not_left_out_of_a_trial)
-{
-    static const table_t smaller = {"", 64 * KIB, {10000, 30000, 20000}, {0, 0, 0}, .more = {0}};
-    static const table_t larger = {"", 128 * KIB, {30000, 10000, 20000}, {0, 0, 0}, .more = {0}};
-    static const program_t lone = {"", ALONE, 1, .noise = 0};
-    static const program_t bursts = {"", BURSTS, BURST, .noise = 0};
-
-    tell(&larger, UNKNOWN, 1, UNKNOWN);
-    runs(&smaller, &lone, 500, 0, AUTO);
-    runs(&larger, &bursts, 4096 + 2048, 0, AUTO);
-    assert_int_equal(tune_of(&larger)->winner, 1);
-}
-
-/* After 241 that come alone, or else 4,096, and a trial: of 90, of bursts up to 18 batches. Where a long
- * computation follows some of the bursts only, a slow way may win. */
-UNIT_TEST(what_was_told_wrong_is_found_out)
-{
-    unsigned failed = 0;
-
-    for (unsigned i = 0; i < (unsigned)TABLES * PROGRAMS * WAYS; i++) {
-        const table_t *table = &tables[i % TABLES];
-        const program_t *program = &programs[i / TABLES % PROGRAMS];
-
-        if (program->kind == BURSTS && program->steps > 0) {
-            continue;
-        }
-        tell(table, i / TABLES / PROGRAMS, i / TABLES / PROGRAMS, i / TABLES / PROGRAMS);
-        cold = 3;
-        runs(table, program, program->kind == ALONE ? 241 + 128 : 4096 + 2048, 1, AUTO);
-        if (winner_takes(table, program) > 1100) {
-            failed++;
-            print_error("%s, %s, way %u: not noticed\n", table->name, program->name,
-                        i / TABLES / PROGRAMS);
-        }
     }
     assert_int_equal(failed, 0);
 }
@@ -527,7 +425,7 @@ static void paced_burst(const table_t *table, int64_t pace, unsigned messages)
 
         if (opened < messages && (opened == closed || comes < ends[closed])) {
             now = comes > now ? comes : now;
-            trials[opened] = regx_auto_enter(autotune, table->length, false);
+            trials[opened] = regx_auto_enter(autotune, table->length);
             ends[opened] = opened > closed ? ends[opened - 1] : now;
             ends[opened] += table->there[trials[opened].candidate];
             later += table->later[trials[opened].candidate];
