@@ -32,7 +32,7 @@
  *   - All events and all done are called by progress, disconnect and close. The transport then
  *     holds no lock that any operation waits for.
  *
- * No operation waits but close, disconnect, dereg and unstage: close until the peers have read what
+ * No operation waits but close, disconnect, dereg and unstage: close until the peers have what
  * was accepted, or are gone; the others for a copy or write that is under way. On RoCE progress may
  * wait for the kernel once for each peer, up to a second (verbs/ep.h). What cannot be accepted now
  * answers REGX_AGAIN and has had no effect (but a put may have written bytes).

@@ -5,6 +5,9 @@
  *     finalize child SIZE COUNT    a spawned child sends COUNT messages of SIZE bytes, frees their
  *                                  requests and finalizes, without disconnecting; the parent is
  *                                  outside MPI until the child has begun to, and then receives
+ *     finalize apart SIZE COUNT WHO
+ *                                  parent and spawned child exchange messages and disconnect. WHO ("parent" or
+ *                                  "child") finalizes while the other waits for its end, outside MPI
  *     finalize unread SIZE COUNT   all ranks but the last send it as many that it never receives,
  *                                  and all finalize
  *     finalize freed SIZE COUNT    rank 0 frees every other receive before it is complete
@@ -34,30 +37,63 @@ static void send_and_forget(int to, MPI_Comm comm)
     }
 }
 
-/* The pipe's other end is closed when the child is about to finalize. */
-static void run_parent(const char *program, char **arguments)
+static char pipe_name[64];
+
+static MPI_Comm start(char **arguments, const char *role, const char *who)
 {
-    char pipe[64], *words[5];
-    char byte;
+    char *words[] = {(char *)role, arguments[2], arguments[3], pipe_name, (char *)who, NULL};
     MPI_Comm child;
+
+    snprintf(pipe_name, sizeof pipe_name, "/tmp/regx-finalize.%ld", (long)getpid());
+    unlink(pipe_name); /* of a job that was ended, which had this number */
+    check_that(mkfifo(pipe_name, 0600) == 0, "mkfifo %s: %s", pipe_name, strerror(errno));
+    MPI_Comm_spawn(arguments[0], words, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &child,
+                   MPI_ERRCODES_IGNORE);
+    return child;
+}
+
+/* Until the other process closes its end of the pipe, or ends. */
+static void await_other(const char *pipe)
+{
+    char byte;
+    int end = open(pipe, O_RDONLY);
+
+    unlink(pipe);
+    check_that(end >= 0 && read(end, &byte, 1) == 0, "nothing but an end is expected");
+    close(end);
+}
+
+static int open_end(const char *pipe)
+{
+    int end = open(pipe, O_WRONLY | O_CLOEXEC);
+
+    check_that(end >= 0, "open %s: %s", pipe, strerror(errno));
+    return end;
+}
+
+/* me: 0 the parent, 1 the child. The end of the pipe stays open until the process has ended. */
+static void run_apart(MPI_Comm other, int me, const char *pipe, const char *who)
+{
+    for (int n = 0; n < count; n++) {
+        check_exchange(other, size, 0, stamp_key(SEED, me, 2, n), 0, stamp_key(SEED, !me, 2, n),
+                       "a message between jobs");
+    }
+    MPI_Comm_disconnect(&other);
+    if (strcmp(who, me == 0 ? "parent" : "child") == 0) {
+        open_end(pipe);
+    } else {
+        await_other(pipe);
+    }
+}
+
+/* The pipe's other end is closed when the child is about to finalize. */
+static void run_parent(char **arguments)
+{
+    MPI_Comm child = start(arguments, "sender", NULL);
     unsigned char *memory = check_memory(size);
 
-    snprintf(pipe, sizeof pipe, "/tmp/regx-finalize.%ld", (long)getpid());
-    unlink(pipe); /* of a job that was ended, which had this number */
-    check_that(mkfifo(pipe, 0600) == 0, "mkfifo %s: %s", pipe, strerror(errno));
-    words[0] = "sender";
-    words[1] = arguments[2];
-    words[2] = arguments[3];
-    words[3] = pipe;
-    words[4] = NULL;
-    MPI_Comm_spawn(program, words, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &child,
-                   MPI_ERRCODES_IGNORE);
     MPI_Barrier(child);
-    int end = open(pipe, O_RDONLY);
-    unlink(pipe);
-    check_that(end >= 0 && read(end, &byte, 1) == 0,
-               "nothing but an end is expected from the child");
-    close(end);
+    await_other(pipe_name);
     for (int n = 0; n < count; n++) {
         MPI_Recv(memory, (int)size, MPI_BYTE, 0, TAG, child, MPI_STATUS_IGNORE);
         check_stamp(memory, size, stamp_key(SEED, 0, 0, n), 0, "a message of the child");
@@ -70,8 +106,7 @@ static void run_sender(const char *pipe)
     MPI_Comm parent;
     MPI_Comm_get_parent(&parent);
     MPI_Barrier(parent);
-    int end = open(pipe, O_WRONLY | O_CLOEXEC);
-    check_that(end >= 0, "open %s: %s", pipe, strerror(errno));
+    int end = open_end(pipe);
     send_and_forget(0, parent);
     close(end);
 }
@@ -127,6 +162,7 @@ int main(int argc, char **argv)
 {
     const unsigned char *kept = NULL;
     int rank, ranks, greetings[8];
+    MPI_Comm parent;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -135,8 +171,14 @@ int main(int argc, char **argv)
     size = strtoul(argv[2], NULL, 0);
     count = atoi(argv[3]);
     if (strcmp(argv[1], "child") == 0) {
-        run_parent(argv[0], argv);
+        run_parent(argv);
         check_done(MPI_COMM_WORLD);
+    } else if (strcmp(argv[1], "apart") == 0) {
+        run_apart(start(argv, "leaver", argv[4]), 0, pipe_name, argv[4]);
+        check_done(MPI_COMM_WORLD);
+    } else if (strcmp(argv[1], "leaver") == 0) {
+        MPI_Comm_get_parent(&parent);
+        run_apart(parent, 1, argv[4], argv[5]);
     } else if (strcmp(argv[1], "sender") == 0) {
         run_sender(argv[4]);
     } else if (strcmp(argv[1], "unread") == 0) {
@@ -149,7 +191,7 @@ int main(int argc, char **argv)
     } else if (strcmp(argv[1], "kept") == 0) {
         kept = run_kept();
     } else {
-        check_fail("child, unread, freed or kept, not \"%s\"", argv[1]);
+        check_fail("child, apart, unread, freed or kept, not \"%s\"", argv[1]);
     }
     MPI_Finalize();
     return kept == NULL || stamp_check(kept, size, stamp_key(SEED, 0, 0, count - 1), 0) == size ? 0

@@ -17,6 +17,14 @@ def test_child_that_ends_first(mpi: Mpi, size: int, count: int) -> None:
     assert job.total("bytes_eager") >= size * count, str(job)
 
 
+@pytest.mark.parametrize("who", ["child", "parent"])
+@pytest.mark.parametrize("size", [8, 1_000_000])
+def test_who_has_disconnected_waits_for_nobody(mpi: Mpi, who: str, size: int) -> None:
+    """One of the two ends MPI while the other, outside MPI, waits for its end: both wait for ever if that
+    needs the other's progress."""
+    mpi("finalize", "apart", size, 10, who, ranks=1).checked(ranks=2).over("shm")
+
+
 def test_nobody_receives(mpi: Mpi) -> None:
     """Two ranks hold slots that they lent to a third, which ends without having looked."""
     job = mpi("finalize", "unread", LARGEST, 40, ranks=3).ended_well().over("shm")

@@ -85,7 +85,8 @@ typedef struct regx_mailbox_memory {
         _Atomic uint64_t payload;            /* up to where it has freed the payload stream */
     } consumed;
     _Alignas(64) _Atomic uint32_t left; /* 1: its poller has left, so the owner may use it again */
-    regx_vm_cookie_t owner;             /* proves to the poller whose memory it has mapped */
+    _Atomic uint32_t accepted; /* 1: its poller has mapped it: frames outlive their poster */
+    regx_vm_cookie_t owner;    /* proves to the poller whose memory it has mapped */
     _Alignas(64) _Atomic uint32_t returned[REGX_MAILBOX_ZCOPIES]; /* by token: last use returned */
     _Alignas(64) _Atomic uint64_t answers[REGX_MAILBOX_ANSWERS];  /* the poller's, over pinned */
     /* A frame that begins near the ring's end goes on behind it. */

@@ -236,17 +236,19 @@ static void shm_close(regx_transport_t *transport)
     /* Only now: who sees it may use the mailboxes again that were read here. */
     atomic_store_explicit(&shm->queue->closed, 1, memory_order_release);
     free(shm->inbound);
-    /* A send that has completed must arrive, though this process ends MPI first. A spawned child does:
-     * its finalize does not wait for its parent's. */
+    /* A send that has completed must arrive, though this process ends MPI first. A spawned child does. Who
+     * has mapped the mailbox reads it when this process has ended; nobody waits for that, as perhaps
+     * they are connected no more, and wait for each other outside MPI. */
     for (regx_shm_reap(shm); shm->disconnecting != NULL; regx_shm_reap(shm)) {
         nanosleep(&pause, NULL);
     }
     regx_mailbox_pool_free(&shm->mailboxes);
     regx_alloc_mem_fini(&shm->alloc_mem);
-    /* Frees the pages of the pool and of the mailboxes behind it: Open MPI's processes keep what they
-     * have mapped of one another until they end, and one that spawns others would run out of memory. Not
-     * the staging buffers: a late receiver would copy zeros out of one. */
-    const size_t before = shm->address.pool_offset, length = shm->main.name.length - before;
+    /* Frees the pages of the pool and, unless one is still read, of the mailboxes behind it: Open MPI's
+     * processes keep what they have mapped of one another until they end, and one that spawns others would
+     * run out of memory. Not the staging buffers: a late receiver would copy zeros out of one. */
+    const size_t before = shm->address.pool_offset;
+    const size_t length = shm->unread ? shm->super.pool_size : shm->main.name.length - before;
     munlock(shm->main.base + before, length); /* of what is locked the kernel frees no page */
     madvise(shm->main.base + before, length, MADV_REMOVE);
     regx_life_end(shm->life);

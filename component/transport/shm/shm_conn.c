@@ -216,6 +216,31 @@ static void free_conn(regx_shm_conn_t *conn)
     free(conn);
 }
 
+/* Whether the peer has still to read a frame in this process's pool. */
+static bool has_lent(const regx_shm_conn_t *conn)
+{
+    for (uint32_t token = 0; token < REGX_MAILBOX_ZCOPIES; token++) {
+        if (atomic_load_explicit(&conn->out.memory->returned[token], memory_order_acquire) !=
+            conn->uses[token]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the peer needs this connection no more: it reads nothing, or this process closes and leaves it
+ * the memory that it reads. */
+static bool may_free(const regx_shm_t *shm, regx_shm_conn_t *conn)
+{
+    const regx_mailbox_memory_t *memory = conn->out.memory;
+    const bool closes = atomic_load_explicit(&shm->queue->closed, memory_order_relaxed) != 0;
+
+    return atomic_load_explicit(&memory->left, memory_order_acquire) != 0 ||
+           (closes && conn->last_posted && !has_lent(conn) &&
+            atomic_load_explicit(&memory->accepted, memory_order_acquire) != 0) ||
+           !regx_shm_reachable(&conn->super);
+}
+
 void regx_shm_reap(regx_shm_t *shm)
 {
     for (regx_shm_conn_t **at = &shm->disconnecting; *at != NULL;) {
@@ -226,11 +251,11 @@ void regx_shm_reap(regx_shm_t *shm)
             conn->last_posted = true;
             regx_shm_count_copies(shm, -1);
         }
-        if (atomic_load_explicit(&conn->out.memory->left, memory_order_acquire) == 0 &&
-            regx_shm_reachable(&conn->super)) {
+        if (!may_free(shm, conn)) {
             at = &conn->next;
             continue;
         }
+        shm->unread |= atomic_load_explicit(&conn->out.memory->left, memory_order_acquire) == 0;
         *at = conn->next;
         if (!conn->last_posted) {
             regx_shm_count_copies(shm, -1);

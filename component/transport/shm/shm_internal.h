@@ -19,7 +19,8 @@
  * the peer has ended, or there is no memory for a mailbox. The reason is tallied, and the connection is
  * broken.
  *
- * Closing waits until each neighbour has read what was sent to it, has closed, or is dead.
+ * Closing waits until each neighbour has mapped what was sent to it, has closed, or is dead. The neighbour
+ * reads that later: its mapping outlives the owner.
  *
  * Files: shm.c opens and closes, shm_conn.c connects and disconnects, mailbox_pool.c has the memory
  * of mailboxes, shm_post.c sends, shm_poll.c receives and completes, neighbour.c maps others' main
@@ -309,6 +310,7 @@ struct regx_shm {
      */
     _Atomic uint32_t copy_count;
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
+    bool unread;                    /* some were freed before; only when this process closes */
     regx_shm_conn_t *refused;       /* to be reported by progress; under the lock */
     regx_shm_inbound_t **inbound;
     regx_shm_inbound_t *delivering; /* its frames, at this moment */
@@ -429,7 +431,8 @@ regx_status_t regx_connect_queue_request(regx_connect_queue_t *queue,
 regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn);
 /* Reports those that were refused as broken. Only in progress. */
 int regx_shm_report_refused(regx_shm_t *shm);
-/* Ends those disconnecting connections whose peer has read everything, or reads nothing any more.
+/* Ends those disconnecting connections whose peer has read everything, or reads nothing any more; when this
+ * process closes, also those whose peer has mapped what it has to read.
  * In progress, or while that is kept out. */
 void regx_shm_reap(regx_shm_t *shm);
 

@@ -77,6 +77,7 @@ static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *requ
     inbound->cells.fd = -1;
     regx_mailbox_in_init(&inbound->in, inbound->memory, request->mailbox_ring);
     shm->inbound[shm->inbound_count++] = inbound;
+    atomic_store_explicit(&inbound->memory->accepted, 1, memory_order_release);
     return;
 
 refused:

@@ -146,6 +146,52 @@ SHM_TEST(who_disconnects_from_a_full_mailbox_is_left)
     party_connect(&one, &two);
 }
 
+/* Who closes does not wait until it is read: perhaps the two are connected no more, and the reader waits
+ * outside MPI for the other's end. In a mailbox of the main segment, and in another. */
+UNIT_TEST(frames_are_read_after_their_sender_has_closed)
+{
+    for (int late = 0; late < 2; late++) {
+        (late ? shm_parties_open(false) : shm_parties_open_early());
+        parties_exchange();
+        for (unsigned i = 0; i < 12; i++) {
+            assert_int_equal(party_try(&one, 1, i, (size_t)i * 300), REGX_OK);
+        }
+        const unsigned before = two.delivered;
+        party_leave(&one);
+        tested->ops->close(one.transport); /* two is in no progress */
+        one.transport = NULL;
+        work(&two);
+        assert_int_equal(two.delivered, before + 12);
+        assert_true(two.last_length == 3300 && unit_is_filled(two.last, 3300, 11));
+        assert_int_equal(shm_of(&two)->inbound_count, 0);
+        party_end(&two);
+    }
+}
+
+/* The frames of its pool alone: those pages are freed. And what the reader has not mapped yet. */
+UNIT_TEST(who_closes_waits_for_what_its_end_would_take_away)
+{
+    op_t op;
+
+    for (int lent = 0; lent < 2; lent++) {
+        (lent ? shm_parties_open(false) : shm_parties_open_early());
+        memset(one.transport->pool_memory, 7, 4096);
+        op_zcopy(&op, one.transport->pool_memory, 4096, 5);
+        assert_int_equal(lent ? tested->ops->send_zcopy(one.conn, &op.zcopy)
+                              : party_try(&one, 1, 1, 8),
+                         lent ? REGX_PENDING : REGX_OK);
+        atomic_store(&shm_of(&one)->queue->closed, 1); /* as close does before it waits */
+        party_leave(&one);
+        regx_shm_reap(shm_of(&one));
+        assert_non_null(shm_of(&one)->disconnecting);
+        work(&two);
+        assert_true(two.last_length == (lent ? 4096 : 8));
+        regx_shm_reap(shm_of(&one));
+        assert_null(shm_of(&one)->disconnecting);
+        parties_close();
+    }
+}
+
 /* ---- a mailbox that is used again while its reader closes ---- */
 
 static _Atomic unsigned stage; /* 0: no party closes; 1: one does; then what it has left */
