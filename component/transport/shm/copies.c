@@ -109,12 +109,12 @@ static outcome_t serve_plain(regx_shm_t *shm, regx_pending_t *op, regx_status_t 
 }
 
 /* others: some wait behind it, of its connection or another. */
-static outcome_t serve_shared(regx_pending_t *op, bool others, regx_status_t *status)
+static outcome_t serve_shared(regx_pending_t *op, bool others, regx_status_t *status,
+                              size_t *copied)
 {
-    size_t copied;
-    const bool more = regx_shared_copy_read(op->shared, &copied);
+    const bool more = regx_shared_copy_read(op->shared, copied);
 
-    op->moved += copied;
+    op->moved += *copied;
     if (more) {
         return others && regx_shared_copy_pass_over(op->shared) ? COPY_YIELDS : COPY_STAYS;
     }
@@ -161,17 +161,18 @@ static bool copy_next_piece(regx_shm_t *shm, size_t *copied)
     const size_t before = op->moved;
     regx_unlock(&shm->lock);
 
-    const bool from_end = op->shared != NULL && op->shared->from_end;
-    if (op->shared != NULL && regx_shared_copy_withdraw(op->shared)) {
-        op->shared = NULL; /* the peer is not asked any more: it is a plain one now */
-        op->from_end = from_end;
+    size_t more_copied = 0;
+    outcome_t outcome;
+    if (op->shared == NULL || regx_shared_copy_withdraw(op->shared)) {
+        outcome = serve_plain(shm, op, &status);
+        more_copied = op->moved - before;
+    } else {
+        outcome = serve_shared(op, others, &status, &more_copied);
     }
-    outcome_t outcome =
-        op->shared == NULL ? serve_plain(shm, op, &status) : serve_shared(op, others, &status);
+    *copied += more_copied;
     if (outcome == COPY_STAYS && shorter && op->moved / REGX_SHM_TURN > before / REGX_SHM_TURN) {
         outcome = COPY_YIELDS; /* its turn is over */
     }
-    *copied += op->moved - before;
     regx_lock(&shm->lock);
     if (outcome != COPY_STAYS) {
         regx_list_remove(&op->link);
@@ -203,20 +204,20 @@ static void end_own(regx_shm_t *shm, regx_pending_t *op, regx_status_t status)
 
 int regx_shm_poll_copies(regx_shm_t *shm)
 {
-    regx_link_t waiting = {&waiting, &waiting};
     int events = 0, served = 0;
     size_t copied = 0;
 
     /* Completes gets whose last pieces the peer has ended. */
-    regx_list_move(&waiting, &shm->ending);
-    while (!regx_list_empty(&waiting)) {
-        regx_pending_t *op = regx_pending_of(waiting.next);
-        const regx_status_t status = regx_shared_copy_end(op->shared);
+    for (regx_link_t *link = shm->ending.next, *next; link != &shm->ending; link = next) {
+        regx_pending_t *op = regx_pending_of(link);
+        regx_status_t status = left_of(op) == 0 ? REGX_OK : REGX_FAILED;
 
-        regx_list_remove(&op->link);
-        if (status == REGX_AGAIN) {
-            regx_list_append(&shm->ending, &op->link);
-        } else {
+        next = link->next;
+        if (op->shared != NULL) {
+            status = regx_shared_copy_end(op->shared);
+        } /* else the program has left MPI right behind that */
+        if (status != REGX_AGAIN) {
+            regx_list_remove(link);
             end_own(shm, op, status);
             events++;
         }
@@ -227,7 +228,8 @@ int regx_shm_poll_copies(regx_shm_t *shm)
     while (served < ROUND_PIECES && copied < round && copy_next_piece(shm, &copied)) {
         served++;
     }
-    if (served == 0 && shm->shared_copies.request_count > 0 && regx_shared_copy_write(shm)) {
+    if (served == 0 && regx_shared_copies_asked(&shm->shared_copies) > 0 &&
+        regx_shared_copy_write(shm)) {
         events++;
     }
     return events + served;

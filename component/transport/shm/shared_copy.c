@@ -13,21 +13,28 @@ static uint64_t pack(uint32_t high, uint32_t low)
     return (uint64_t)high << 32 | low;
 }
 
+static uint32_t units_of(uint64_t word)
+{
+    return (uint32_t)word & REGX_CLAIM_UNITS;
+}
+
 void regx_claim_open(regx_claim_cell_t *cell, uint32_t number)
 {
-    atomic_store_explicit(&cell->failed, false, memory_order_relaxed);
-    atomic_store_explicit(&cell->ended, 0, memory_order_relaxed);
-    atomic_store_explicit(&cell->claimed, pack(number, 0), memory_order_release);
+    atomic_store_explicit(&cell->word, pack(number, 0), memory_order_release);
 }
 
 regx_status_t regx_claim_take(regx_claim_cell_t *cell, uint32_t number, uint64_t length,
-                              regx_claim_piece_t *piece)
+                              regx_claim_side_t side, regx_claim_piece_t *piece)
 {
     const uint32_t units = regx_claim_units(length);
-    uint64_t seen = atomic_load_explicit(&cell->claimed, memory_order_acquire);
+    uint64_t seen = regx_claim_look(cell);
 
+    if (seen >> 32 == number && (seen & side) != 0) { /* this side has left that piece */
+        regx_claim_end(cell, side, false);
+        seen = regx_claim_look(cell);
+    }
     for (;;) {
-        const uint32_t at = (uint32_t)seen;
+        const uint32_t at = units_of(seen);
 
         if (seen >> 32 != number || at > units) {
             return REGX_INVALID;
@@ -35,41 +42,26 @@ regx_status_t regx_claim_take(regx_claim_cell_t *cell, uint32_t number, uint64_t
         if (at == units) {
             return REGX_AGAIN;
         }
-        const uint32_t end =
-            at + regx_claim_units(regx_claim_piece((uint64_t)(units - at) * REGX_CLAIM_PAGE));
+        const uint32_t more =
+            regx_claim_units(regx_claim_piece((uint64_t)(units - at) * REGX_CLAIM_PAGE));
 
-        if (atomic_compare_exchange_weak_explicit(&cell->claimed, &seen, pack(number, end),
+        if (atomic_compare_exchange_weak_explicit(&cell->word, &seen, (seen + more) | side,
                                                   memory_order_acq_rel, memory_order_acquire)) {
-            const uint64_t first = number % 2 != 0 ? units - end : at; /* odd: from the end on */
+            const uint64_t first = number % 2 != 0 ? units - at - more : at; /* odd: from the end */
 
             piece->begin = first * REGX_CLAIM_PAGE;
-            piece->end = regx_min((first + end - at) * REGX_CLAIM_PAGE, length);
+            piece->end = regx_min((first + more) * REGX_CLAIM_PAGE, length);
             return REGX_OK;
         }
     }
 }
 
-uint32_t regx_claim_close(regx_claim_cell_t *cell, uint32_t number, uint64_t length)
-{
-    return (uint32_t)atomic_exchange_explicit(
-        &cell->claimed, pack(number, regx_claim_units(length)), memory_order_acq_rel);
-}
-
-void regx_claim_end(regx_claim_cell_t *cell, const regx_claim_piece_t *piece, bool copied)
+void regx_claim_end(regx_claim_cell_t *cell, regx_claim_side_t side, bool copied)
 {
     if (!copied) {
-        atomic_store_explicit(&cell->failed, true, memory_order_relaxed);
+        atomic_fetch_or_explicit(&cell->word, REGX_CLAIM_FAILED, memory_order_relaxed);
     }
-    atomic_fetch_add_explicit(&cell->ended, regx_claim_units(piece->end - piece->begin),
-                              memory_order_release);
-}
-
-/* How many units are claimed. UINT32_MAX: the cell is in another use. */
-static uint32_t units_claimed(const regx_claim_cell_t *cell, uint32_t number)
-{
-    const uint64_t claimed = atomic_load_explicit(&cell->claimed, memory_order_acquire);
-
-    return claimed >> 32 == number ? (uint32_t)claimed : UINT32_MAX;
+    atomic_fetch_and_explicit(&cell->word, ~(uint64_t)side, memory_order_release);
 }
 
 void regx_shared_copies_init(regx_shared_copies_t *copies)
@@ -95,8 +87,11 @@ static regx_claim_cell_t *cell_of(const regx_shared_copy_t *copy)
     return &regx_shm_main(shm_of(copy))->cells[copy->cell];
 }
 
+/* The get is a plain one from now on. */
 static void give_cell(regx_shm_t *shm, regx_shared_copy_t *copy)
 {
+    copy->get->pending.shared = NULL;
+    atomic_signal_fence(memory_order_seq_cst); /* in this order, wherever the program leaves MPI */
     regx_lock(&shm->lock);
     copy->next_free = shm->shared_copies.free;
     shm->shared_copies.free = copy;
@@ -168,12 +163,13 @@ bool regx_shared_copy_withdraw(regx_shared_copy_t *copy)
     /* Takes the whole range, if nothing of it is claimed. */
     if (copy->read > 0 || !peer_is_busy(copy->conn) ||
         !atomic_compare_exchange_strong_explicit(
-            &cell_of(copy)->claimed, &untouched,
-            pack(copy->number, regx_claim_units(rest_of(copy))), memory_order_acq_rel,
-            memory_order_relaxed)) {
+            &cell_of(copy)->word, &untouched,
+            pack(copy->number, regx_claim_units(rest_of(copy)) | REGX_CLAIM_BY_RECEIVER),
+            memory_order_acq_rel, memory_order_relaxed)) {
         return false;
     }
     copy->conn->assisted = false;
+    copy->get->pending.from_end = copy->from_end;
     give_cell(shm_of(copy), copy);
     return true;
 }
@@ -181,19 +177,22 @@ bool regx_shared_copy_withdraw(regx_shared_copy_t *copy)
 bool regx_shared_copy_read(regx_shared_copy_t *copy, size_t *copied)
 {
     regx_shm_t *shm = shm_of(copy);
+    regx_claim_cell_t *cell = cell_of(copy);
     const uint64_t left = copy->half - copy->read;
     regx_claim_piece_t piece;
 
     *copied = 0;
+    if (copy->status != REGX_OK) {
+        return false;
+    }
     if (left > 0) {
         const uint64_t length = regx_claim_piece(left);
 
         piece.begin = copy->from_end ? left - length : copy->read;
         piece.end = piece.begin + length;
-        copy->read += length;
     } else { /* what is not claimed of the second half */
         const regx_status_t status =
-            regx_claim_take(cell_of(copy), copy->number, rest_of(copy), &piece);
+            regx_claim_take(cell, copy->number, rest_of(copy), REGX_CLAIM_BY_RECEIVER, &piece);
 
         if (status == REGX_INVALID) {
             regx_count_malformed(shm->config.counters);
@@ -202,19 +201,24 @@ bool regx_shared_copy_read(regx_shared_copy_t *copy, size_t *copied)
         if (status != REGX_OK) {
             return false;
         }
-        copy->mine += regx_claim_units(piece.end - piece.begin);
         piece.begin += copy->half;
         piece.end += copy->half;
     }
-    copy->status =
-        regx_shm_copy_part(shm, &copy->get->pending, piece.begin, piece.end - piece.begin);
+    const uint64_t length = piece.end - piece.begin;
+    copy->status = regx_shm_copy_part(shm, &copy->get->pending, piece.begin, length);
     if (copy->status != REGX_OK) {
         return false;
     }
+    if (left > 0) {
+        copy->read += length;
+    } else {
+        copy->mine += regx_claim_units(length);
+        regx_claim_end(cell, REGX_CLAIM_BY_RECEIVER, true);
+    }
     regx_count(shm->config.counters, &shm->config.counters->chunks_receiver, 1);
-    *copied = piece.end - piece.begin;
+    *copied = length;
     return copy->read < copy->half ||
-           units_claimed(cell_of(copy), copy->number) != regx_claim_units(rest_of(copy));
+           units_of(regx_claim_look(cell)) != regx_claim_units(rest_of(copy));
 }
 
 bool regx_shared_copy_pass_over(regx_shared_copy_t *copy)
@@ -230,35 +234,29 @@ regx_status_t regx_shared_copy_end(regx_shared_copy_t *copy)
 {
     regx_shm_t *shm = shm_of(copy);
     regx_claim_cell_t *cell = cell_of(copy);
+    regx_claim_piece_t rest;
 
-    if (!copy->closed) {
-        const uint32_t claimed = regx_claim_close(cell, copy->number, rest_of(copy));
-
-        copy->closed = true;
-        if (claimed < copy->mine || claimed > regx_claim_units(rest_of(copy))) {
-            regx_count_malformed(shm->config.counters);
-            copy->status = REGX_FAILED;
-        } else {
-            copy->theirs = claimed - copy->mine;
-        }
+    /* Leaves nothing to claim, if the get has failed before its end. */
+    while (regx_claim_take(cell, copy->number, rest_of(copy), REGX_CLAIM_BY_RECEIVER, &rest) ==
+           REGX_OK) {
     }
-    const uint32_t ended = atomic_load_explicit(&cell->ended, memory_order_acquire);
-    if (ended > copy->theirs) {
+    const uint64_t seen = regx_claim_look(cell);
+    if (seen >> 32 != copy->number || units_of(seen) != regx_claim_units(rest_of(copy))) {
         regx_count_malformed(shm->config.counters);
         copy->status = REGX_FAILED;
-    } else if (ended < copy->theirs) { /* a piece of the peer's is under way, if it lives */
+    } else if ((seen & REGX_CLAIM_BY_PEER) != 0) { /* its piece is under way, if it lives */
         if (++copy->looks % LOOKS != 0 || !regx_vm_gone(&copy->conn->peer.vm)) {
             return REGX_AGAIN;
         }
         copy->status = REGX_FAILED;
-    }
-    /* Whether it was the memory, or the peer is refused to copy, this process finds out itself. */
-    if (copy->status == REGX_OK && atomic_load_explicit(&cell->failed, memory_order_relaxed)) {
+    } else if (copy->status == REGX_OK && (seen & REGX_CLAIM_FAILED) != 0) {
+        /* Whether it was the memory, or the peer is refused to copy, this process finds out itself. */
         copy->status = regx_shm_copy_part(shm, &copy->get->pending, copy->half, rest_of(copy));
     }
-    copy->conn->assisted = copy->theirs > 0;
+    copy->conn->assisted = copy->mine < regx_claim_units(rest_of(copy));
     const regx_status_t status = copy->status;
 
+    copy->get->pending.moved = status == REGX_OK ? copy->get->length : 0;
     give_cell(shm, copy);
     return status;
 }
@@ -280,29 +278,40 @@ static regx_claim_cell_t *cell_at(const regx_shared_copy_request_t *request)
     return &request->from->peer.main->cells[request->frame.cell];
 }
 
-static void remove_request(regx_shm_t *shm, unsigned i)
+static regx_shared_copy_request_t *request_at(regx_shared_copies_t *copies, unsigned i)
 {
-    regx_shared_copies_t *copies = &shm->shared_copies;
+    return &copies->requests[i % REGX_SHARED_COPY_REQUESTS];
+}
 
-    copies->request_count--;
-    memmove(&copies->requests[i], &copies->requests[i + 1],
-            (copies->request_count - i) * sizeof(copies->requests[0]));
+/* The cell's word without its number; all is claimed if the cell is in another use. */
+static uint32_t state_of(const regx_shared_copy_request_t *request)
+{
+    const uint64_t seen = request->from != NULL ? regx_claim_look(cell_at(request)) : 0;
+
+    return request->from != NULL && seen >> 32 == request->frame.number ? (uint32_t)seen
+                                                                        : REGX_CLAIM_UNITS;
+}
+
+static void drop_first(regx_shm_t *shm)
+{
+    shm->shared_copies.dropped++;
     regx_shm_count_copies(shm, -1);
 }
 
-/* The oldest of which something is left, or NULL. Forgets those before. */
+/* The oldest of which something is left, or that this process holds a piece of: one that it has left.
+ * NULL: there is none. Forgets those before. */
 static regx_shared_copy_request_t *choose(regx_shm_t *shm)
 {
     regx_shared_copies_t *copies = &shm->shared_copies;
 
-    while (copies->request_count > 0) {
-        regx_shared_copy_request_t *request = &copies->requests[0];
+    for (; regx_shared_copies_asked(copies) > 0; drop_first(shm)) {
+        regx_shared_copy_request_t *request = request_at(copies, copies->dropped);
+        const uint32_t state = state_of(request);
 
-        if (units_claimed(cell_at(request), request->frame.number) <
-            regx_claim_units(request->frame.length)) {
+        if ((state & REGX_CLAIM_BY_PEER) != 0 ||
+            units_of(state) < regx_claim_units(request->frame.length)) {
             return request;
         }
-        remove_request(shm, 0);
     }
     return NULL;
 }
@@ -323,13 +332,15 @@ regx_status_t regx_shared_copy_take(regx_shm_t *shm, regx_shm_inbound_t *inbound
         request.frame.remote > UINT64_MAX - request.frame.length) {
         return REGX_INVALID;
     }
-    if (copies->request_count == REGX_SHARED_COPY_REQUESTS) {
+    if (regx_shared_copies_asked(copies) == REGX_SHARED_COPY_REQUESTS) {
         choose(shm); /* forgets what is of no use any more */
     }
-    if (copies->request_count < REGX_SHARED_COPY_REQUESTS &&
+    if (regx_shared_copies_asked(copies) < REGX_SHARED_COPY_REQUESTS &&
         regx_shm_may_copy(shm, &inbound->peer)) {
-        copies->requests[copies->request_count++] = request;
         regx_shm_count_copies(shm, 1);
+        *request_at(copies, copies->taken) = request;
+        atomic_signal_fence(memory_order_release);
+        copies->taken++;
     }
     return REGX_OK;
 }
@@ -339,8 +350,9 @@ bool regx_shared_copy_write(regx_shm_t *shm)
     regx_shared_copy_request_t *request = choose(shm);
     regx_claim_piece_t claim;
 
-    if (request == NULL || regx_claim_take(cell_at(request), request->frame.number,
-                                           request->frame.length, &claim) != REGX_OK) {
+    if (request == NULL ||
+        regx_claim_take(cell_at(request), request->frame.number, request->frame.length,
+                        REGX_CLAIM_BY_PEER, &claim) != REGX_OK) {
         return false;
     }
     regx_shm_inbound_t *inbound = request->from;
@@ -351,24 +363,29 @@ bool regx_shared_copy_write(regx_shm_t *shm)
                                     .remote = request->frame.local + claim.begin,
                                     .length = claim.end - claim.begin};
     const regx_status_t status = regx_shm_piece_copy(shm, piece);
-    regx_claim_end(cell_at(request), &claim, status == REGX_OK);
+    regx_claim_end(cell_at(request), REGX_CLAIM_BY_PEER, status == REGX_OK);
     if (status == REGX_OK) {
         regx_count(shm->config.counters, &shm->config.counters->chunks_sender, 1);
     } else if (status == REGX_DENIED) {
         regx_shared_copy_forget(shm, inbound);
     } else {
-        remove_request(shm, 0);
+        drop_first(shm);
     }
     return true;
 }
 
 void regx_shared_copy_forget(regx_shm_t *shm, const regx_shm_inbound_t *inbound)
 {
-    for (unsigned i = 0; i < shm->shared_copies.request_count;) {
-        if (shm->shared_copies.requests[i].from == inbound) {
-            remove_request(shm, i);
-        } else {
-            i++;
+    regx_shared_copies_t *copies = &shm->shared_copies;
+
+    for (unsigned i = copies->dropped; i != copies->taken; i++) {
+        regx_shared_copy_request_t *request = request_at(copies, i);
+
+        if (request->from == inbound) {
+            if ((state_of(request) & REGX_CLAIM_BY_PEER) != 0) {
+                regx_claim_end(cell_at(request), REGX_CLAIM_BY_PEER, false);
+            }
+            request->from = NULL;
         }
     }
 }

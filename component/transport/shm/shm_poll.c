@@ -91,6 +91,7 @@ refused:
 
 void regx_shm_drop_inbound(regx_shm_t *shm, regx_shm_inbound_t *inbound)
 {
+    regx_shared_copy_forget(shm, inbound);
     atomic_store_explicit(&inbound->memory->left, 1, memory_order_release);
     regx_file_close(&inbound->cells);
     unmap_boxes(shm, inbound);
@@ -211,7 +212,6 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
         }
         events++;
         if (taken == TAKEN_LAST) { /* the neighbour posts nothing more */
-            regx_shared_copy_forget(shm, inbound);
             shm->delivering = NULL;
             shm->inbound[i] = shm->inbound[--shm->inbound_count];
             regx_shm_drop_inbound(shm, inbound);

@@ -156,7 +156,7 @@ SHM_TEST(a_peer_that_is_busy_is_not_waited_for)
     work(&two); /* now it finds the request, and writes nothing */
     assert_true(unit_is_all(sink + 3, LONG, 0xee));
     assert_int_equal(two.counters.chunks_sender, 0);
-    assert_int_equal(shm_of(&two)->shared_copies.request_count, 0);
+    assert_int_equal(regx_shared_copies_asked(&shm_of(&two)->shared_copies), 0);
 }
 
 SHM_TEST(the_peer_copies_the_second_half)
@@ -186,7 +186,7 @@ SHM_TEST(what_the_peer_does_not_claim_is_read)
     step(&two); /* the requests */
     step(&two); /* a piece of the older one */
     assert_true(two.counters.chunks_sender > 0);
-    assert_true((uint32_t)cell()[0].claimed > 0 && (uint32_t)cell()[1].claimed == 0);
+    assert_true((uint32_t)cell()[0].word > 0 && (uint32_t)cell()[1].word == 0);
     for (unsigned i = 0; i < 2; i++) {
         step_to_end(&one, &ops[i]);
         get_check(&ops[i]);
@@ -235,7 +235,7 @@ SHM_TEST(a_request_to_a_busy_peer_is_taken_back)
         work(&two);
         get_check(&own);
         assert_int_equal(two.counters.chunks_sender, 0);
-        assert_int_equal(shm_of(&two)->shared_copies.request_count, 0);
+        assert_int_equal(regx_shared_copies_asked(&shm_of(&two)->shared_copies), 0);
     }
 }
 
@@ -276,9 +276,10 @@ static void refuse_to_write(void)
     zones_new();
     get_start(&one, &op, 3, LONG, true);
     work(&two);
-    REQUIRE(two.counters.chunks_sender == 0 && shm_of(&two)->shared_copies.request_count == 0);
+    REQUIRE(two.counters.chunks_sender == 0 &&
+            regx_shared_copies_asked(&shm_of(&two)->shared_copies) == 0);
     REQUIRE(fell_back(&two, "process_vm: not permitted (rights, dumpable, Yama, seccomp)"));
-    REQUIRE(fallbacks(&two) == 1 && (uint32_t)cell()->claimed > 0);
+    REQUIRE(fallbacks(&two) == 1 && (uint32_t)cell()->word > 0);
     step_to_end(&one, &op);
     REQUIRE(op.status == REGX_OK && memcmp(sink + 3, source + 3, LONG) == 0);
     memset(sink, 0xee, SHM_ZONE);
@@ -296,9 +297,9 @@ UNIT_TEST(what_the_peer_may_not_write_the_receiver_reads)
 /* The peer claims a piece, and no progress of it ends that. */
 static void claim(regx_claim_piece_t *piece)
 {
-    const uint32_t number = (uint32_t)(cell()->claimed >> 32);
+    const uint32_t number = (uint32_t)(cell()->word >> 32);
 
-    assert_int_equal(regx_claim_take(cell(), number, LONG / 4, piece), REGX_OK);
+    assert_int_equal(regx_claim_take(cell(), number, LONG / 4, REGX_CLAIM_BY_PEER, piece), REGX_OK);
 }
 
 SHM_TEST(a_peer_that_dies_at_a_piece_is_not_waited_for)
@@ -328,7 +329,7 @@ static void *end_slowly(void *nothing)
         sched_yield(); /* the other most likely waits by now, and if not it is right too */
     }
     sink[slow.begin] = 0x77; /* as the kernel would for it */
-    regx_claim_end(cell(), &slow, true);
+    regx_claim_end(cell(), REGX_CLAIM_BY_PEER, true);
     return nothing;
 }
 
@@ -393,24 +394,22 @@ SHM_TEST(malformed_requests_are_refused)
     ask(&right, sizeof(right)); /* of a cell that is in no use */
     work(&two);
     assert_true(two.counters.malformed == 9 && two.counters.chunks_sender == 0);
-    assert_int_equal(shm_of(&two)->shared_copies.request_count, 0);
+    assert_int_equal(regx_shared_copies_asked(&shm_of(&two)->shared_copies), 0);
     two.counters.malformed = 0;
     parties_exchange();
 }
 
 SHM_TEST(a_spoilt_cell_ends_the_get)
 {
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < 2; i++) {
         const uint64_t before = one.counters.malformed;
         op_t op;
 
         get_start(&one, &op, 0, LONG, true);
         if (i == 0) {
-            atomic_store(&cell()->claimed, 0);
-        } else if (i == 1) {
-            atomic_fetch_add(&cell()->claimed, 0x7fffffff);
+            atomic_store(&cell()->word, 0);
         } else {
-            atomic_store(&cell()->ended, UINT32_MAX);
+            atomic_fetch_or(&cell()->word, REGX_CLAIM_UNITS);
         }
         step_to_end(&one, &op);
         assert_true(op.status == REGX_FAILED && one.counters.malformed > before);

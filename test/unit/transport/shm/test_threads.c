@@ -98,7 +98,8 @@ enum { PAGE = REGX_CLAIM_PAGE, PIECE = REGX_CLAIM_PIECE, PIECES = 4096, USES = 4
 /* Plain memory is marked for each piece, so that a thread sanitizer sees what is not ordered. */
 static struct {
     regx_claim_cell_t cell;
-    _Atomic uint64_t told; /* number << 32 | pieces: what a frame says */
+    _Atomic uint64_t told;   /* number << 32 | pieces: what a frame says */
+    _Atomic uint32_t theirs; /* pieces of this use */
     uint32_t marks[PIECES];
 } hammer;
 
@@ -116,9 +117,11 @@ static void *assist(void *unused)
         const uint64_t length = (told & UINT32_MAX) * PIECE;
         regx_claim_piece_t piece;
 
-        while (regx_claim_take(&hammer.cell, number, length, &piece) == REGX_OK) {
+        while (regx_claim_take(&hammer.cell, number, length, REGX_CLAIM_BY_PEER, &piece) ==
+               REGX_OK) {
             mark(&piece, number);
-            regx_claim_end(&hammer.cell, &piece, number % 3 != 0);
+            atomic_fetch_add_explicit(&hammer.theirs, 1, memory_order_relaxed);
+            regx_claim_end(&hammer.cell, REGX_CLAIM_BY_PEER, number % 3 != 0);
         }
     }
     return NULL;
@@ -130,29 +133,30 @@ static uint32_t use(uint32_t number, uint32_t pieces, uint32_t give_up)
     const uint64_t length = (uint64_t)pieces * PIECE;
     regx_claim_piece_t piece;
     uint32_t mine = 0;
+    uint64_t seen;
 
     memset(hammer.marks, 0, sizeof(hammer.marks));
+    hammer.theirs = 0;
     regx_claim_open(&hammer.cell, number);
     atomic_store(&hammer.told, (uint64_t)number << 32 | pieces);
-    while (mine < give_up && regx_claim_take(&hammer.cell, number, length, &piece) == REGX_OK) {
+    while (regx_claim_take(&hammer.cell, number, length, REGX_CLAIM_BY_RECEIVER, &piece) ==
+           REGX_OK) {
         mark(&piece, number);
         mine++;
+        regx_claim_end(&hammer.cell, REGX_CLAIM_BY_RECEIVER, mine < give_up);
     }
-    const uint32_t claimed = regx_claim_close(&hammer.cell, number, length) / (PIECE / PAGE);
-
-    assert_true(claimed >= mine && claimed <= pieces);
-    while (atomic_load_explicit(&hammer.cell.ended, memory_order_acquire) <
-           (claimed - mine) * (PIECE / PAGE)) {
+    while (((seen = regx_claim_look(&hammer.cell)) & REGX_CLAIM_BY_PEER) != 0) {
     }
     for (uint32_t i = 0; i < pieces; i++) {
-        const uint32_t at = number % 2 != 0 ? pieces - 1 - i : i;
-
-        if (hammer.marks[at] != (i < claimed ? number : 0)) {
-            fail_msg("use %u, piece %u of %u: %u", number, at, pieces, hammer.marks[at]);
+        if (hammer.marks[i] != number) {
+            fail_msg("use %u, piece %u of %u: %u", number, i, pieces, hammer.marks[i]);
         }
     }
-    assert_int_equal(hammer.cell.ended, (claimed - mine) * (PIECE / PAGE));
-    return claimed - mine;
+    const bool failed = mine >= give_up || (hammer.theirs > 0 && number % 3 == 0);
+    assert_int_equal(hammer.theirs + mine, pieces);
+    assert_int_equal(seen, (uint64_t)number << 32 | (failed ? REGX_CLAIM_FAILED : 0) |
+                               pieces * (PIECE / PAGE));
+    return pieces - mine;
 }
 
 UNIT_TEST(each_piece_is_claimed_once)
