@@ -83,6 +83,14 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
             return no_addresses ? REGX_NO_MEMORY : REGX_UNREACHABLE;
         }
     }
+    regx_lock(&shm->lock);
+    conn->older = shm->conns;
+    shm->conns = conn;
+    if (shm->mailboxes.neighbours > shm->config.neighbours && !shm->sweep_due) {
+        shm->sweep_due = true;
+        regx_shm_count_copies(shm, 1);
+    }
+    regx_unlock(&shm->lock);
     *out = &conn->super;
     return REGX_OK;
 }
@@ -149,15 +157,16 @@ regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn)
         return REGX_UNREACHABLE;
     }
     regx_status_t status = regx_shm_neighbour_map(shm, &conn->peer);
+    /* The peer's segment may stay mapped here after the peer has ended, but then nobody would ever read. */
+    if (status == REGX_OK ? !regx_shm_reachable(&conn->super)
+                          : conn->ended || regx_vm_gone(&conn->peer.vm)) {
+        return refuse(conn, "shm: the neighbour has ended");
+    }
     if (status == REGX_DENIED) {
         return refuse(conn, "shm: another namespace, or a descriptor was closed");
     }
     if (status != REGX_OK) {
         return refuse(conn, "shm: a neighbour's memory cannot be mapped");
-    }
-    /* The peer's segment stays mapped here after the peer has ended, but then nobody would ever read. */
-    if (!regx_shm_reachable(&conn->super)) {
-        return refuse(conn, "shm: the neighbour has ended");
     }
     if (conn->out.memory == NULL) {
         regx_lock(&shm->lock);
@@ -201,17 +210,83 @@ bool regx_shm_reachable(regx_conn_t *super)
            !regx_vm_gone(&conn->peer.vm);
 }
 
-static void free_conn(regx_shm_conn_t *conn)
+/* Ends what is under way: it has failed. */
+static void end_operations(regx_shm_t *shm, regx_shm_conn_t *conn)
 {
-    regx_shm_t *shm = regx_shm_of(conn->super.transport);
+    regx_link_t taken = {&taken, &taken};
 
+    regx_lock(&shm->lock);
+    atomic_fetch_sub(&shm->zcopy_count,
+                     (uint32_t)regx_shm_take_ops_locked(&shm->zcopies, conn, &taken));
+    shm->cico.looks = 0; /* another get may be the oldest now */
+    regx_shm_count_copies(shm, -regx_shm_take_ops_locked(&shm->cico.gets, conn, &taken));
+    regx_unlock(&shm->lock);
+    regx_pending_end_all(&taken, REGX_FAILED);
+    regx_shm_drop_copies(conn);
+}
+
+static void give_memory_back(regx_shm_t *shm, regx_shm_conn_t *conn)
+{
     if (conn->box != NULL) {
         regx_lock(&shm->lock);
         regx_mailbox_box_give_back(conn->box);
         regx_unlock(&shm->lock);
+        conn->box = NULL;
     }
     regx_alloc_mem_drop(&conn->alloc_mem);
     regx_shm_neighbour_unmap(shm, &conn->peer);
+}
+
+/* Whether the peer has closed, and nothing here waits for what it has still done, or writes to its pool. `pinned`
+ * keeps what it has until it is disconnected. */
+static bool has_ended_locked(const regx_shm_conn_t *conn)
+{
+    return !conn->ended && conn->pinned == NULL && conn->putting == 0 &&
+           atomic_load(&conn->zcopies) == 0 && conn->peer.main != NULL &&
+           atomic_load_explicit(&conn->peer.main->queue.closed, memory_order_acquire) != 0;
+}
+
+/* If so, sends are refused from now on. */
+static void end_if_closed(regx_shm_t *shm, regx_shm_conn_t *conn)
+{
+    regx_lock(&conn->lock);
+    const bool ends = has_ended_locked(conn);
+    if (ends) {
+        conn->ended = true;
+        conn->out = (regx_mailbox_out_t){.memory = NULL};
+        conn->state = conn->state == REGX_SHM_ATTACHED ? REGX_SHM_NEW : conn->state;
+    }
+    regx_unlock(&conn->lock);
+    if (ends) {
+        end_operations(shm, conn);
+        regx_lock(&conn->lock);
+        give_memory_back(shm, conn);
+        regx_unlock(&conn->lock);
+        regx_lock(&shm->lock);
+        shm->mailboxes.neighbours--;
+        regx_unlock(&shm->lock);
+    }
+}
+
+void regx_shm_sweep(regx_shm_t *shm)
+{
+    regx_lock(&shm->lock);
+    regx_shm_conn_t *conn = shm->conns;
+    const bool due = shm->sweep_due;
+    shm->sweep_due = false;
+    regx_unlock(&shm->lock);
+    if (!due) {
+        return;
+    }
+    regx_shm_count_copies(shm, -1);
+    for (; conn != NULL; conn = conn->older) {
+        end_if_closed(shm, conn);
+    }
+}
+
+static void free_conn(regx_shm_conn_t *conn)
+{
+    give_memory_back(regx_shm_of(conn->super.transport), conn);
     regx_lock_fini(&conn->lock);
     free(conn);
 }
@@ -268,18 +343,18 @@ void regx_shm_disconnect(regx_conn_t *super)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
     regx_shm_t *shm = regx_shm_of(super->transport);
-    regx_link_t taken = {&taken, &taken};
+    regx_shm_conn_t **newer = &shm->conns;
 
-    /* Its zero-copy sends, and its staged gets, have failed. */
     regx_lock(&shm->lock);
-    shm->mailboxes.neighbours--;
-    atomic_fetch_sub(&shm->zcopy_count,
-                     (uint32_t)regx_shm_take_ops_locked(&shm->zcopies, conn, &taken));
-    shm->cico.looks = 0; /* another get may be the oldest now */
-    regx_shm_count_copies(shm, -regx_shm_take_ops_locked(&shm->cico.gets, conn, &taken));
+    shm->mailboxes.neighbours -= !conn->ended;
+    while (*newer != NULL && *newer != conn) {
+        newer = &(*newer)->older;
+    }
+    if (*newer != NULL) { /* connect may have failed */
+        *newer = conn->older;
+    }
     regx_unlock(&shm->lock);
-    regx_pending_end_all(&taken, REGX_FAILED);
-    regx_shm_drop_copies(conn);
+    end_operations(shm, conn);
     if (conn->state == REGX_SHM_ATTACHED) {
         conn->next = shm->disconnecting;
         shm->disconnecting = conn;

@@ -19,6 +19,10 @@
  * the peer has ended, or there is no memory for a mailbox. The reason is tallied, and the connection is
  * broken.
  *
+ * Of a process that has ended MPI nothing stays but the connection's record: Open MPI 4.1 disconnects in its own
+ * MPI_Finalize alone, and a process may spawn, or accept, any number of others before. They are looked for
+ * whenever another one comes.
+ *
  * Closing waits until each neighbour has mapped what was sent to it, has closed, or is dead. The neighbour
  * reads that later: its mapping outlives the owner.
  *
@@ -260,12 +264,15 @@ struct regx_shm_conn {
     uint32_t uses[REGX_MAILBOX_ZCOPIES]; /* of the tokens, so far */
     regx_link_t copies;                  /* puts and gets for the kernel, oldest first */
     regx_link_t turn;                    /* in `turns` while there are any */
-    bool from_end;              /* the last copy of several pieces began with its last one */
-    bool assisted;              /* the peer wrote a part of the last get of which it was asked */
-    bool last_posted;           /* the last frame was posted */
-    const char *refusal;        /* why it is REFUSED */
-    struct regx_shm_conn *next; /* in the list of disconnecting or of refused ones */
-    void *pinned;               /* what pinned/ adds, or NULL */
+    bool from_end;               /* the last copy of several pieces began with its last one */
+    bool assisted;               /* the peer wrote a part of the last get of which it was asked */
+    bool last_posted;            /* the last frame was posted */
+    bool ended;                  /* the peer has: all that leads to it was given back */
+    unsigned putting;            /* puts that write to the peer's pool now; under the lock */
+    struct regx_shm_conn *older; /* of all */
+    const char *refusal;         /* why it is REFUSED */
+    struct regx_shm_conn *next;  /* in the list of disconnecting or of refused ones */
+    void *pinned;                /* what pinned/ adds, or NULL */
 };
 
 /* Bytes of one copy before the turn of the next one. */
@@ -299,14 +306,18 @@ struct regx_shm {
     regx_lock_t lock;
     regx_mailbox_pool_t mailboxes;
     regx_shm_view_t *views; /* under the lock */
-    regx_link_t zcopies;    /* posted, not yet returned */
+    regx_shm_conn_t
+        *conns; /* all, the newest first; put in front under the lock, taken out by disconnect */
+    bool sweep_due;      /* progress looks for peers that have ended; under the lock */
+    regx_link_t zcopies; /* posted, not yet returned */
     _Atomic uint32_t zcopy_count;
     regx_link_t turns;   /* of connections that have copies: one piece each */
     regx_link_t ending;  /* gets whose last pieces the peer is at */
     uint32_t own_copies; /* queued and ending */
     int64_t served_at;   /* when progress copied the last piece; 0: none was left. Progress's */
     /* Copies queued and ending, requests of peers, offers that are queued, staged gets,
-     * refused connections, and disconnecting ones whose last line found no room: 0, nothing to do.
+     * refused connections, a sweep, and disconnecting ones whose last line found no room: 0, nothing
+     * to do.
      */
     _Atomic uint32_t copy_count;
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
@@ -431,6 +442,8 @@ regx_status_t regx_connect_queue_request(regx_connect_queue_t *queue,
 regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn);
 /* Reports those that were refused as broken. Only in progress. */
 int regx_shm_report_refused(regx_shm_t *shm);
+/* Gives back what leads to peers that have ended, if that is due. Only in progress. */
+void regx_shm_sweep(regx_shm_t *shm);
 /* Ends those disconnecting connections whose peer has read everything, or reads nothing any more; when this
  * process closes, also those whose peer has mapped what it has to read.
  * In progress, or while that is kept out. */

@@ -316,6 +316,7 @@ static __attribute__((noinline)) int progress_busy(regx_shm_t *shm, size_t full)
         events += regx_cico_progress(shm);
         events += regx_shm_poll_copies(shm);
         regx_shm_reap(shm);
+        regx_shm_sweep(shm);
     }
     return events;
 }

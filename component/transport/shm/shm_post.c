@@ -102,16 +102,16 @@ regx_status_t regx_shm_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
         atomic_fetch_or(&conn->zcopies, UINT32_C(1) << token);
         zcopy->pending = (regx_pending_t){
             .kind = REGX_PENDING_ZCOPY, .conn = super, .token = token, .use = lent.use};
+        regx_lock(&shm->lock);
+        regx_list_append(&shm->zcopies, &zcopy->pending.link);
+        atomic_fetch_add(&shm->zcopy_count, 1);
+        regx_unlock(&shm->lock);
     }
     regx_unlock(&conn->lock);
     if (status != REGX_OK) {
         return status;
     }
     count_sent(shm, zcopy->length);
-    regx_lock(&shm->lock);
-    regx_list_append(&shm->zcopies, &zcopy->pending.link);
-    atomic_fetch_add(&shm->zcopy_count, 1);
-    regx_unlock(&shm->lock);
     return REGX_PENDING;
 }
 
@@ -151,6 +151,7 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
          * is stored after the notice waits until the line has come from the poller's core. */
         __builtin_prefetch(regx_mailbox_next_line(&conn->out), 1);
         bring_pool_in_locked(conn, put->offset, put->length);
+        conn->putting++;
     }
     regx_unlock(&conn->lock);
     if (status != REGX_OK) {
@@ -158,6 +159,7 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
     }
     regx_copy(conn->peer.pool + put->offset, put->local, put->length);
     regx_lock(&conn->lock);
+    conn->putting--;
     status =
         regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
     regx_unlock(&conn->lock);
@@ -200,9 +202,9 @@ regx_status_t regx_shm_put(regx_conn_t *super, regx_put_t *put)
     if (status != REGX_OK) {
         return status;
     }
-    regx_unlock(&conn->lock);
     put->pending = (regx_pending_t){.kind = REGX_PENDING_PUT, .conn = super};
     regx_shm_queue_copy(conn, &put->pending);
+    regx_unlock(&conn->lock);
     return REGX_PENDING;
 }
 
@@ -223,8 +225,8 @@ regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
     }
     regx_cico_note(regx_shm_of(super->transport), get);
     get->pending.shared = get->assisted ? regx_shared_copy_ask_locked(conn, get) : NULL;
-    regx_unlock(&conn->lock);
     regx_shm_queue_copy(conn, &get->pending);
+    regx_unlock(&conn->lock);
     return REGX_PENDING;
 }
 

@@ -168,6 +168,47 @@ UNIT_TEST(frames_are_read_after_their_sender_has_closed)
     }
 }
 
+/* A process that spawns or serves others, one after another, has of all no more than of a few. What is sent to one
+ * of them is refused. */
+UNIT_TEST(of_who_has_ended_nothing_stays)
+{
+    enum { VISITS = 12, FEW = 3 };
+    regx_conn_t *ended[VISITS];
+    unsigned mapped = 0, descriptors = 0;
+
+    shm_parties_open(false);
+    regx_conn_t *const first = one.conn;
+    for (unsigned visit = 0; visit < VISITS; visit++) {
+        party_open(&three, THREE, false);
+        party_connect(&one, &three);
+        party_connect(&three, &one);
+        party_send(&one, 1, visit, 8);
+        party_send(&three, 1, visit, 8);
+        parties_settle();
+        assert_int_equal(three.delivered, 1);
+        party_leave(&three);
+        party_close(&three);
+        work(&one);
+        ended[visit] = one.conn;
+        if (visit == FEW) {
+            mapped = process_entries("/proc/self/map_files");
+            descriptors = process_descriptors();
+        }
+    }
+    assert_int_equal(process_entries("/proc/self/map_files"), mapped);
+    assert_int_equal(process_descriptors(), descriptors);
+    assert_int_equal(shm_of(&one)->mailboxes.neighbours, 2);
+    one.conn = ended[0];
+    assert_int_equal(party_try(&one, 1, 1, 1), REGX_UNREACHABLE);
+    assert_true(fell_back(&one, "shm: the neighbour has ended"));
+    assert_true(step(&one) == 1 && one.broken == 1);
+    for (unsigned visit = 0; visit < VISITS; visit++) {
+        tested->ops->disconnect(ended[visit]);
+    }
+    one.conn = first;
+    parties_close();
+}
+
 /* The frames of its pool alone: those pages are freed. And what the reader has not mapped yet. */
 UNIT_TEST(who_closes_waits_for_what_its_end_would_take_away)
 {
