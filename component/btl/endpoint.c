@@ -11,6 +11,12 @@ static regx_endpoint_t *known_locked(regx_module_t *module, uint64_t peer)
     return module->endpoints.unasked ? regx_endpoint_find(module, peer) : NULL;
 }
 
+/* Its loss does not end this job. */
+static bool is_of_other_job(uint64_t peer)
+{
+    return peer >> 32 != regx_compat_self() >> 32;
+}
+
 regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
 {
     const uint64_t peer = regx_compat_process(proc);
@@ -27,6 +33,7 @@ regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
     }
     endpoint->proc = proc;
     endpoint->peer.id = peer;
+    endpoint->apart = is_of_other_job(peer);
     if (!regx_address_connect(module, proc, &endpoint->peer)) {
         free(endpoint);
         return NULL;
@@ -157,6 +164,11 @@ static const char *host_of(const regx_endpoint_t *endpoint)
 void regx_module_lost(regx_module_t *module, regx_endpoint_t *endpoint, size_t size,
                       const char *direction, const char *why)
 {
+    if (endpoint->apart &&
+        (endpoint->lost || !endpoint->peer.conn->transport->ops->reachable(endpoint->peer.conn))) {
+        regx_lost_connection(module, endpoint->peer.id, why);
+        return;
+    }
     regx_compat_output("%zu bytes %s rank %u on %s are lost: %s", size, direction,
                        (unsigned)endpoint->peer.id, host_of(endpoint), why);
     regx_module_end_job(module, NULL);
@@ -170,14 +182,18 @@ void regx_lost_connection(void *context, uint64_t peer, const char *what)
 
     regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u: connection lost (%s)%s",
                (unsigned)peer, what, module->error != NULL ? "" : " while the job ends");
+    const bool said = endpoint != NULL && endpoint->apart && endpoint->lost;
     if (endpoint != NULL) {
         endpoint->lost = true;
     }
     /* Once the job ends, or Open MPI has disconnected from them, peers may leave before this
      * process. */
-    if (module->error != NULL && !given_up) {
-        regx_compat_output("connection to rank %u on %s lost (%s)", (unsigned)peer,
-                           host_of(endpoint), what);
+    if (module->error == NULL || given_up || said) {
+        return;
+    }
+    regx_compat_output("connection to rank %u%s on %s lost (%s)", (unsigned)peer,
+                       is_of_other_job(peer) ? " of another job" : "", host_of(endpoint), what);
+    if (!is_of_other_job(peer)) {
         regx_module_end_job(module, endpoint != NULL ? endpoint->proc : NULL);
     }
 }

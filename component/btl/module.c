@@ -243,6 +243,9 @@ static int advance(regx_module_t *module)
                : events;
 }
 
+/* In one round of so many the transport may look whether peers live. */
+#define LOOK_ROUNDS 1024u
+
 /* One round in ALL_ROUNDS: also does what can wait, in the registry and for endpoints that Open MPI
  * has deleted. */
 static __attribute__((noinline)) int progress_all(regx_module_t *module)
@@ -250,6 +253,9 @@ static __attribute__((noinline)) int progress_all(regx_module_t *module)
     const int events = module->transport->ops->progress(module->transport);
 
     regx_registry_progress(&module->registry);
+    if (module->rounds % LOOK_ROUNDS == 0 && module->transport->ops->look != NULL) {
+        module->transport->ops->look(module->transport);
+    }
     if (atomic_load_explicit(&module->due.leaving, memory_order_relaxed) > 0) {
         regx_endpoints_delete_leaving(module);
     }

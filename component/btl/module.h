@@ -128,7 +128,8 @@ struct mca_btl_base_endpoint_t {
     opal_proc_t *proc;
     regx_endpoint_t *next, *previous; /* in module->endpoints.first */
     _Atomic regx_endpoint_state_t state;
-    bool lost; /* the transport has reported it; in progress */
+    bool apart;       /* of another job, joined by MPI_Comm_spawn, connect or accept */
+    atomic_bool lost; /* the transport has reported it */
     /* Fragments that found no room, oldest first; written under the module's lock. */
     regx_fragment_t *_Atomic queue;
     regx_fragment_t *queue_end;
@@ -175,11 +176,13 @@ static inline void regx_endpoint_note(regx_module_t *module, const regx_endpoint
 }
 
 /* Whether Open MPI still expects callbacks for this endpoint: it does until the endpoint or the
- * module is being closed. */
+ * module is being closed. If a process of another job is lost, it hears nothing: ob1 would end this job at any
+ * error. */
 static inline bool regx_endpoint_expects_callbacks(const regx_module_t *module,
                                                    const regx_endpoint_t *endpoint)
 {
-    return !module->ending && endpoint->state == REGX_ENDPOINT_OPEN;
+    return !module->ending && endpoint->state == REGX_ENDPOINT_OPEN &&
+           !(endpoint->apart && endpoint->lost);
 }
 
 /* Lost messages and connections: one line to the user, and the job is aborted. Open MPI 4.1 can be

@@ -158,6 +158,9 @@ static void send_ended(void *context, regx_status_t status)
     } else if (status != REGX_OK && status != REGX_UNREACHABLE) { /* that the transport reports */
         regx_module_lost(regx_module_of(call.btl), call.endpoint, call.size, "to", reason(status));
     }
+    if (!regx_endpoint_expects_callbacks(regx_module_of(call.btl), call.endpoint)) {
+        return; /* it was lost */
+    }
     /* Not OUT_OF_RESOURCE: ob1 would both queue and free its fragment. */
     complete(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }

@@ -47,7 +47,7 @@
 #include "base/trace.h"
 #include "base/util.h"
 
-#define REGX_TRANSPORT_ABI 41 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 42 /* of this header; an object built for another is refused */
 
 #define REGX_TAG_OWN 255      /* of frames that a transport sends for itself */
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
@@ -400,6 +400,10 @@ typedef struct regx_transport_ops {
      * on_demand is NULL. */
     regx_status_t (*prefetch)(regx_transport_t *transport, const regx_mr_t *mr, const void *base,
                               size_t length, bool wait);
+
+    /* Looks whether peers live, at most once a second, and reports those that have ended without closing as broken,
+     * once each, when all that they had sent has been delivered. As progress. NULL: progress does. */
+    void (*look)(regx_transport_t *transport);
 
     /* Delivers and completes what is ready, up to a bound. Returns how many events there were. */
     int (*progress)(regx_transport_t *transport);

@@ -130,3 +130,10 @@ def test_survivors_tell_whom_they_have_lost(mpi: Mpi, tmp_path: Path) -> None:
 def test_who_is_gone_before_the_first_message_is_told(mpi: Mpi, tmp_path: Path, wire: str) -> None:
     """Where mpirun does not tell: no rank waits for a peer that was never there to connect to."""
     told(ends(mpi, tmp_path, "gone", 8, {}, wire=wire, within=HIDDEN, mca=AT_ONCE))
+
+
+@pytest.mark.parametrize("how", ["read", "write", "receive", "fill"])
+@pytest.mark.parametrize("wire", ["posix", "sysv"])
+def test_who_waits_for_a_killed_neighbour_is_told(mpi: Mpi, tmp_path: Path, how: str, wire: str) -> None:
+    """Where mpirun does not tell: whatever one waits for, as vader's and tcp's processes do for ever."""
+    told(ends(mpi, tmp_path, how, 2, {}, wire=wire, within=HIDDEN, mca=AT_ONCE))

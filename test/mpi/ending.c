@@ -15,6 +15,9 @@
  *     mpirun    mpirun is killed, and all ranks go on
  *     finalize  all transfers end, and it is killed while the others are in MPI_Finalize
  *     gone      it is killed before any rank has sent it anything
+ *     read, write, receive, fill
+ *               of two ranks, 1 is killed; then 0 receives what it had offered, sends to it, waits for a
+ *               message, or sends more short ones than a mailbox holds
  *     none      all go on to the end, unless one is killed from outside
  *
  * owned: the buffers are of MPI_Alloc_mem.
@@ -179,6 +182,32 @@ static void wait_for_victim(void)
                "rank %d has not locked %s", VICTIM, file);
 }
 
+/* What each side has said before is attached, and the kernel was asked. */
+static void wait_for_one_that_is_gone(void)
+{
+    unsigned char *bytes = check_memory(size);
+    MPI_Request request;
+
+    memset(bytes, 0, size);
+    check_exchange_sizes(1 - rank, SEED, 0);
+    if (rank == VICTIM) {
+        if (is("read")) {
+            MPI_Isend(bytes, (int)size, MPI_BYTE, 0, CHECK_TAG, MPI_COMM_WORLD, &request);
+        }
+        end_here();
+    }
+    wait_for_victim();
+    if (is("read") || is("receive")) {
+        MPI_Recv(bytes, (int)size, MPI_BYTE, VICTIM, CHECK_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else if (is("write")) {
+        MPI_Send(bytes, (int)size, MPI_BYTE, VICTIM, CHECK_TAG, MPI_COMM_WORLD);
+    } else {
+        for (int n = 0; n < 20000; n++) {
+            MPI_Send(bytes, 8, MPI_BYTE, VICTIM, CHECK_TAG, MPI_COMM_WORLD);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     int after = 1;
@@ -190,7 +219,8 @@ int main(int argc, char **argv)
         owned = argc == 6 && strcmp(argv[5], "owned") == 0;
     }
     how = argc > 1 ? argv[1] : "";
-    const bool locks = file != NULL && (is("gone") || is("kill") || is("mpirun"));
+    const bool alone = is("read") || is("write") || is("receive") || is("fill");
+    const bool locks = file != NULL && (is("gone") || is("kill") || is("mpirun") || alone);
     if (locks) {
         lock_if_victim();
     }
@@ -203,8 +233,11 @@ int main(int argc, char **argv)
     const bool waits = locks && !is("gone") && rank == ranks - 1;
 
     check_that(argc >= 2 && argc != 3 && argc != 4 && after >= 0 && after < all &&
-                   (!locks || ranks >= 3),
+                   (!locks || (alone ? ranks == 2 : ranks >= 3)),
                "how to end; size, how many of %d messages to wait for and a file", all);
+    if (alone) {
+        wait_for_one_that_is_gone();
+    }
     if (is("gone") && rank == VICTIM) {
         end_here();
     }

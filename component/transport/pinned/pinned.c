@@ -134,6 +134,7 @@ const regx_transport_ops_t regx_pinned_ops = {.abi = REGX_TRANSPORT_ABI,
                                                        .release = regx_shm_release},
                                               .reg = regx_pinned_reg,
                                               .dereg = regx_pinned_dereg,
+                                              .look = regx_shm_look,
                                               .progress = pinned_progress};
 
 #endif

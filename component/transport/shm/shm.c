@@ -313,6 +313,7 @@ const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
                                                     .release = regx_shm_release},
                                            .reg = shm_reg,
                                            .dereg = shm_dereg,
+                                           .look = regx_shm_look,
                                            .progress = regx_shm_progress};
 
 const regx_catalog_entry_t regx_shm_entry = {.ops = &regx_shm_ops};

@@ -140,9 +140,9 @@ regx_status_t regx_connect_queue_request(regx_connect_queue_t *queue,
         if (atomic_compare_exchange_strong(&queue->entries[i].state, &expected,
                                            REGX_REQUEST_CLAIMED)) {
             queue->entries[i].request = *request;
-            atomic_fetch_add_explicit(&queue->requests, 1, memory_order_relaxed);
             atomic_store_explicit(&queue->entries[i].state, REGX_REQUEST_READY,
                                   memory_order_release);
+            atomic_fetch_add_explicit(&queue->requests, 1, memory_order_release);
             return REGX_OK;
         }
     }
@@ -237,13 +237,19 @@ static void give_memory_back(regx_shm_t *shm, regx_shm_conn_t *conn)
     regx_shm_neighbour_unmap(shm, &conn->peer);
 }
 
-/* Whether the peer has closed, and nothing here waits for what it has still done, or writes to its pool. `pinned`
+static bool has_closed_locked(const regx_shm_conn_t *conn)
+{
+    return conn->peer.main != NULL &&
+           atomic_load_explicit(&conn->peer.main->queue.closed, memory_order_acquire) != 0;
+}
+
+/* Whether the peer has closed or was killed, and nothing here waits for what it has still done, or writes to its pool. `pinned`
  * keeps what it has until it is disconnected. */
 static bool has_ended_locked(const regx_shm_conn_t *conn)
 {
     return !conn->ended && conn->pinned == NULL && conn->putting == 0 &&
-           atomic_load(&conn->zcopies) == 0 && conn->peer.main != NULL &&
-           atomic_load_explicit(&conn->peer.main->queue.closed, memory_order_acquire) != 0;
+           atomic_load(&conn->zcopies) == 0 && regx_list_empty(&conn->copies) &&
+           (conn->lost || has_closed_locked(conn));
 }
 
 /* If so, sends are refused from now on. */
@@ -281,6 +287,84 @@ void regx_shm_sweep(regx_shm_t *shm)
     regx_shm_count_copies(shm, -1);
     for (; conn != NULL; conn = conn->older) {
         end_if_closed(shm, conn);
+    }
+}
+
+/* Between two looks. */
+#define LOOK_NS INT64_C(1000000000)
+
+/* Number of the inbound half of that connection; inbound_count: there is none. */
+static size_t inbound_of(const regx_shm_t *shm, const regx_shm_conn_t *conn)
+{
+    size_t i = 0;
+
+    while (i < shm->inbound_count &&
+           !regx_vm_same(&shm->inbound[i]->peer.address.cookie, &conn->peer.address.cookie)) {
+        i++;
+    }
+    return i;
+}
+
+/* What this process has under way with it, for the report. */
+static const char *awaited_locked(regx_shm_conn_t *conn)
+{
+    if (!regx_list_empty(&conn->copies)) {
+        return "the process has ended while a message was copied from or to it";
+    }
+    if (atomic_load(&conn->zcopies) != 0 ||
+        (conn->out.memory != NULL && !regx_mailbox_has_room(&conn->out, 1))) {
+        return "the process has ended, and has not read all that was sent to it";
+    }
+    return "the process has ended, and sends nothing more";
+}
+
+/* The kernel says that it has ended only when its last store can be seen here. */
+static void look_at(regx_shm_t *shm, regx_shm_conn_t *conn)
+{
+    const regx_transport_events_t *events = &shm->config.events;
+
+    end_if_closed(shm, conn);
+    if (conn->ended || conn->lost || !regx_vm_gone(&conn->peer.vm)) {
+        return;
+    }
+    regx_lock(&conn->lock);
+    /* Of one that was never mapped it is not known whether it has closed. */
+    const bool is_told =
+        conn->state == REGX_SHM_REFUSED || conn->peer.main == NULL || has_closed_locked(conn);
+    const char *what = awaited_locked(conn);
+    regx_unlock(&conn->lock);
+    if (is_told) {
+        return;
+    }
+    const size_t i = inbound_of(shm, conn);
+    if (i < shm->inbound_count) {
+        regx_shm_inbound_t *inbound = shm->inbound[i];
+
+        if (regx_mailbox_has(&inbound->in)) {
+            return; /* not before the next look: first it is read */
+        }
+        regx_shared_copy_forget(shm, inbound);
+        shm->inbound[i] = shm->inbound[--shm->inbound_count];
+        regx_shm_drop_inbound(shm, inbound);
+    }
+    conn->lost = true;
+    events->broken(events->context, conn->super.peer, what);
+}
+
+void regx_shm_look(regx_transport_t *transport)
+{
+    regx_shm_t *shm = regx_shm_of(transport);
+    const int64_t now = regx_now_ns();
+
+    if (now - shm->looked < LOOK_NS) {
+        return;
+    }
+    shm->looked = now;
+    regx_lock(&shm->lock);
+    regx_shm_conn_t *conn = shm->conns;
+    regx_unlock(&shm->lock);
+    for (; conn != NULL; conn = conn->older) {
+        look_at(shm, conn);
     }
 }
 

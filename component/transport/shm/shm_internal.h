@@ -23,6 +23,10 @@
  * MPI_Finalize alone, and a process may spawn, or accept, any number of others before. They are looked for
  * whenever another one comes.
  *
+ * A process that was killed has closed nothing, but its memory stays as it was where it is mapped. It is noticed by a
+ * look at each neighbour's life (vm.h), once a second while this process is in MPI: what it had posted is
+ * delivered first. One that is stopped lives.
+ *
  * Closing waits until each neighbour has mapped what was sent to it, has closed, or is dead. The neighbour
  * reads that later: its mapping outlives the owner.
  *
@@ -131,9 +135,9 @@ typedef struct regx_connect_request {
 } regx_connect_request_t;
 
 /* Where neighbours ask to be connected, before they post their first frame. Any number of processes
- * may ask at once. Each claims a free entry, fills it, counts up `requests`, the one word that the
- * owner reads per poll, and then makes it READY: the owner takes none that is not counted. A process
- * that dies while it fills an entry costs that entry. */
+ * may ask at once. Each claims a free entry, fills it, makes it READY, and then counts up `requests`, the
+ * one word that the owner reads per poll. A process that dies before it has counted is seen with the next
+ * request; one that dies while it fills an entry costs that entry. */
 enum { REGX_REQUEST_FREE, REGX_REQUEST_CLAIMED, REGX_REQUEST_READY };
 
 typedef struct regx_connect_queue {
@@ -267,6 +271,7 @@ struct regx_shm_conn {
     bool from_end;               /* the last copy of several pieces began with its last one */
     bool assisted;               /* the peer wrote a part of the last get of which it was asked */
     bool last_posted;            /* the last frame was posted */
+    bool lost;                   /* it was reported that the peer has ended without closing */
     bool ended;                  /* the peer has: all that leads to it was given back */
     unsigned putting;            /* puts that write to the peer's pool now; under the lock */
     struct regx_shm_conn *older; /* of all */
@@ -302,12 +307,14 @@ struct regx_shm {
     regx_segment_t main;
     size_t cico_offset; /* of the staging buffers, in the main segment */
     regx_connect_queue_t *queue;
-    uint64_t accepted; /* requests of the connect queue */
+    uint64_t
+        requests_seen; /* of the connect queue: so many were made when it was last looked through */
     regx_lock_t lock;
     regx_mailbox_pool_t mailboxes;
     regx_shm_view_t *views; /* under the lock */
     regx_shm_conn_t
         *conns; /* all, the newest first; put in front under the lock, taken out by disconnect */
+    int64_t looked;      /* when progress last looked whether peers live; 0: not yet */
     bool sweep_due;      /* progress looks for peers that have ended; under the lock */
     regx_link_t zcopies; /* posted, not yet returned */
     _Atomic uint32_t zcopy_count;
@@ -442,6 +449,8 @@ regx_status_t regx_connect_queue_request(regx_connect_queue_t *queue,
 regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn);
 /* Reports those that were refused as broken. Only in progress. */
 int regx_shm_report_refused(regx_shm_t *shm);
+/* As transport.h's look. */
+void regx_shm_look(regx_transport_t *transport);
 /* Gives back what leads to peers that have ended, if that is due. Only in progress. */
 void regx_shm_sweep(regx_shm_t *shm);
 /* Ends those disconnecting connections whose peer has read everything, or reads nothing any more; when this

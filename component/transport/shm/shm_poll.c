@@ -254,25 +254,26 @@ static __attribute__((noinline)) int poll_zcopies(regx_shm_t *shm)
     return events;
 }
 
-/* Whether there are more requests than this process has accepted. */
+/* Whether a request was made since this process has looked at all. */
 static inline bool has_request(const regx_shm_t *shm)
 {
-    return atomic_load_explicit(&shm->queue->requests, memory_order_acquire) != shm->accepted;
+    return atomic_load_explicit(&shm->queue->requests, memory_order_acquire) != shm->requests_seen;
 }
 
-/* Accepts each request that is ready, once. One that comes meanwhile may wait for the next call. */
+/* Accepts each request that is ready. One that comes meanwhile is counted after it is ready, so the next call sees
+ * it. */
 static __attribute__((noinline)) int accept_neighbours(regx_shm_t *shm)
 {
     int events = 0;
 
-    for (int i = 0; has_request(shm) && i < REGX_CONNECT_QUEUE_ENTRIES; i++) {
+    shm->requests_seen = atomic_load_explicit(&shm->queue->requests, memory_order_acquire);
+    for (int i = 0; i < REGX_CONNECT_QUEUE_ENTRIES; i++) {
         _Atomic uint32_t *state = &shm->queue->entries[i].state;
 
         if (atomic_load_explicit(state, memory_order_acquire) == REGX_REQUEST_READY) {
             const regx_connect_request_t request = shm->queue->entries[i].request;
 
             atomic_store_explicit(state, REGX_REQUEST_FREE, memory_order_release);
-            shm->accepted++;
             accept_neighbour(shm, &request);
             events++;
         }

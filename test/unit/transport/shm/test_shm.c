@@ -209,6 +209,71 @@ UNIT_TEST(of_who_has_ended_nothing_stays)
     parties_close();
 }
 
+/* Killed: it has closed nothing, but its life is over. What it had posted is delivered first. */
+SHM_TEST(who_is_killed_is_reported_once_when_all_has_arrived)
+{
+    op_t op;
+
+    regx_shm_look(one.transport);
+    assert_int_equal(one.broken, 0);
+    for (unsigned i = 0; i < 40; i++) {
+        party_send(&two, 1, i, 8);
+    }
+    const unsigned before = one.delivered;
+    op_zcopy(&op, one.transport->pool_memory, 4096, 5);
+    assert_int_equal(tested->ops->send_zcopy(one.conn, &op.zcopy), REGX_PENDING);
+    regx_life_end(shm_of(&two)->life);
+    shm_of(&two)->life = NULL;
+    regx_shm_look(one.transport); /* not within a second of the first */
+    shm_of(&one)->looked = 0;
+    regx_shm_look(one.transport);
+    assert_int_equal(one.broken, 0);
+    work(&one);
+    assert_int_equal(one.delivered, before + 40);
+    for (int i = 0; i < 2; i++) {
+        shm_of(&one)->looked = 0;
+        regx_shm_look(one.transport);
+    }
+    assert_true(
+        one.broken == 1 &&
+        strcmp(one.what, "the process has ended, and has not read all that was sent to it") == 0);
+    assert_true(op.ended == 0 && shm_of(&one)->inbound_count == 0);
+    party_leave(&one);
+    assert_int_equal(op.ended, 1);
+}
+
+/* As a process leaves it that is killed before it has counted its request. */
+static void request_dead(unsigned entry)
+{
+    regx_connect_queue_t *queue = shm_of(&one)->queue;
+
+    queue->entries[entry].request =
+        (regx_connect_request_t){.sender = THREE,
+                                 .address = shm_of(&two)->address,
+                                 .mailboxes = conn_of(&two)->box->segment,
+                                 .mailbox_ring = conn_of(&two)->box->ring};
+    queue->entries[entry].request.mailboxes.id = INT32_MAX;
+    queue->entries[entry].state = REGX_REQUEST_READY;
+}
+
+/* A neighbour that dies between any two of its stores when it connects. Others are still seen. */
+SHM_TEST(who_dies_while_it_connects_holds_nobody_up)
+{
+    regx_connect_queue_t *queue = shm_of(&one)->queue;
+
+    queue->entries[3].state = REGX_REQUEST_CLAIMED; /* before it has filled it in */
+    request_dead(4);                                /* before it has counted */
+    assert_int_equal(step(&one), 0);
+    regx_conn_t *const first = two.conn;
+    party_connect(&two, &one);
+    party_send(&two, 1, 1, 8);
+    parties_settle();
+    assert_int_equal(queue->entries[4].state, REGX_REQUEST_FREE);
+    assert_int_equal(queue->requests, shm_of(&one)->requests_seen);
+    assert_true(one.broken == 1 && strcmp(one.what, "its mailbox cannot be mapped") == 0);
+    tested->ops->disconnect(first);
+}
+
 /* The frames of its pool alone: those pages are freed. And what the reader has not mapped yet. */
 UNIT_TEST(who_closes_waits_for_what_its_end_would_take_away)
 {
