@@ -6,7 +6,6 @@
 #include "rendezvous/send.h"
 
 #include "base/copy.h"
-#include "base/fault.h"
 #include "rendezvous/buffer.h"
 
 /* A single message is cut finely, most so at both ends, and the copy in runs no further ahead than
@@ -209,10 +208,7 @@ regx_status_t regx_stage_copy_out(regx_rndv_t *rndv, regx_step_t *step)
     char text[REGX_BUFFER_LACKS];
     bool there = true;
 
-    /* (Where the whole message was to go by slots, exposed.c has asked regx_fault_has_end before.) */
-    if (recv->buffer.suspect || regx_recv_ends_by_arrived(recv) ||
-        (recv->may_be_longer && recv->path != REGX_PATH_bounce &&
-         !regx_fault_has_end(to + control->length))) {
+    if (recv->buffer.suspect || regx_recv_ends_by_arrived(recv)) {
         there = regx_buffer_write(to, slot, control->length);
         lacks = there ? NULL : regx_buffer_lacks(to, control->length, true, text);
     } else if (conn->shares_pool && regx_cpu_is_amd() &&

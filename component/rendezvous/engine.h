@@ -159,6 +159,8 @@ static inline void regx_spares_give(regx_spares_t *spares, void *record)
     spares->count++;
 }
 
+#define REGX_RNDV_ENDS 64u
+
 struct regx_rndv {
     regx_rndv_work_t work; /* first: regx_rndv_is_idle looks at it */
     regx_rndv_config_t config;
@@ -207,8 +209,9 @@ struct regx_rndv {
     } watched;                  /* memory of receives (revoke.c) */
     _Atomic bool whole_refused; /* a known buffer could not be registered whole at this end; no
                                     other is tried any more */
-    _Atomic unsigned exposed;   /* messages that peers may read now */
-    _Atomic unsigned refusals;  /* of registrations, so far; see buffer.c */
+    _Atomic uintptr_t ends[REGX_RNDV_ENDS]; /* where memory was found (exposed.c) */
+    _Atomic unsigned exposed;               /* messages that peers may read now */
+    _Atomic unsigned refusals;              /* of registrations, so far; see buffer.c */
 };
 
 /* Something could not go the way that was asked for, and goes another way. */

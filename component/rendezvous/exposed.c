@@ -32,8 +32,8 @@
  *   OPENED ──regx_rndv_recv_get──▶ READING ──the get has ended, or none was begun: got──┐
  *                                                                                       ▼
  *     READING, REGX_OK      all bytes are there
- *     OPENED, REGX_FAILED   it is left to the MPI library: the buffer cannot be written, or slots would be
- *                           copied to it, and it may end before the message does
+ *     OPENED, REGX_FAILED   it is left to the MPI library: the buffer cannot be written, or has no memory
+ *                           at the message's end
  *     OPENED, its CTS       no get was begun, or that of a device has failed
  *     OPENED, a new CTS     by slots: the kernel refuses, or the sender's memory is gone
  *     LOST, any of these    the peer has gone meanwhile; nothing more is granted
@@ -128,6 +128,24 @@ static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     return true;
 }
 
+/* Whether there is memory at the end of the message. ob1 has the whole message read, also where that is longer
+ * than the user's buffer, and does not tell; a store behind the last mapping would end the process. The kernel
+ * is asked once for each end, as long as that is remembered: programs use their buffers again. */
+static bool has_end(regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+{
+    const uintptr_t end = (uintptr_t)recv->buffer.base + recv->buffer.length;
+    _Atomic uintptr_t *known = &rndv->ends[end / 64 % REGX_RNDV_ENDS];
+
+    if (atomic_load_explicit(known, memory_order_relaxed) == end) {
+        return true;
+    }
+    if (!regx_fault_has_end((const char *)end)) {
+        return false;
+    }
+    atomic_store_explicit(known, end, memory_order_relaxed);
+    return true;
+}
+
 void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                         const uint8_t bytes[REGX_CTS_SIZE], regx_rndv_got_t done, void *context)
 {
@@ -137,14 +155,12 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     recv->may_be_longer = true;
     recv->whole.done = done;
     recv->whole.context = context;
-    recv->whole.get = (regx_get_t){
-        .local = recv->buffer.base,
-        .length = recv->buffer.length,
-        .staged = recv->path == REGX_PATH_staged,
-        .assisted = recv->path == REGX_PATH_together,
-        .may_overrun = true, /* ob1 does not tell whether the message is longer than the buffer */
-        .done = got,
-        .context = recv};
+    recv->whole.get = (regx_get_t){.local = recv->buffer.base,
+                                   .length = recv->buffer.length,
+                                   .staged = recv->path == REGX_PATH_staged,
+                                   .assisted = recv->path == REGX_PATH_together,
+                                   .done = got,
+                                   .context = recv};
     regx_lock(&rndv->lock);
     const regx_peer_t *peer = recv->phase == REGX_RECV_OPENED ? recv->peer : NULL; /* or gone */
     if (peer != NULL) {
@@ -154,6 +170,8 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     regx_unlock(&rndv->lock);
     if (!regx_exposure_unpack(bytes, &exposure) || exposure.length != recv->buffer.length) {
         status = REGX_INVALID;
+    } else if (peer != NULL && !has_end(rndv, recv)) {
+        status = REGX_FAILED;
     } else if (peer != NULL && (!rndv->config.verify || exposure.has_checksum)) {
         regx_conn_t *conn = peer->conn;
         const bool registers = conn->transport->registers && !conn->single_copy;
@@ -256,11 +274,7 @@ static void got(regx_get_t *get, regx_status_t status)
         regx_count(rndv->counters, &rndv->counters->gets, 1);
         regx_count_message(rndv->config.flow, path, why, recv->buffer.length);
     }
-    /* A CTS that would grant slots is not shipped if there may be no memory at the buffer's end: the CTS's
-     * length is the message's, which may be longer than the user's buffer. The copy out of the slots would
-     * then end this process by a signal, so the MPI library copies such a message, too. */
-    if (unwritable || (status != REGX_OK && (recv->path == REGX_PATH_bounce || recv->slots.only) &&
-                       !regx_fault_has_end(recv->buffer.base + recv->buffer.length))) {
+    if (unwritable) {
         leave_to_mpi(rndv, recv);
         status = REGX_FAILED;
     } else if (status != REGX_OK) {

@@ -189,8 +189,6 @@ typedef struct regx_get {
     regx_key_t key;          /* of the peer's region, or of what it exposed */
     bool staged;             /* from where the peer copies it, else REGX_AGAIN; get may set it */
     bool assisted;           /* a hint: the peer may write a part of it, if it has nothing to do */
-    bool may_overrun;        /* the memory at local may be shorter: get does not store there itself
-                                before it has asked whether there is memory at the end */
     /* Called once, if get answered REGX_PENDING. REGX_OK: all bytes are there. REGX_FAILED, or
      * REGX_DENIED as for get: some of them may have been written, and no more will be. */
     void (*done)(struct regx_get *get, regx_status_t status);

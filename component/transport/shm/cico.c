@@ -66,7 +66,6 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "base/fault.h"
 #include "transport/shm/shm_internal.h"
 
 /* Bytes that are copied before the receiver is notified. With 4 KiB a lone message takes a little
@@ -492,9 +491,8 @@ bool regx_cico_claim_for_kernel(const regx_get_t *get)
            regx_vm_gone(&regx_shm_conn_of(get->pending.conn)->peer.vm);
 }
 
-/* Copies out what is ready in one buffer. false: nothing, as the message is longer than the memory there:
- * here a store would end the process. (Asked once for each message: 0.4 us.) */
-static bool copy_out(const regx_shm_t *shm, regx_get_t *get)
+/* Copies out what is ready in one buffer. */
+static void copy_out(const regx_shm_t *shm, regx_get_t *get)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(get->pending.conn);
     const regx_cico_row_t row = row_of(get); /* read anew: a peer may change it */
@@ -503,10 +501,7 @@ static bool copy_out(const regx_shm_t *shm, regx_get_t *get)
     const size_t end = regx_min(get->length, begin + REGX_CICO_SIZE);
 
     if (row.count == 0) {
-        return true;
-    }
-    if (*moved == 0 && get->may_overrun && !regx_fault_has_end((char *)get->local + get->length)) {
-        return false;
+        return;
     }
     const unsigned buffer = buffer_at(row, begin);
     const char *from = memory_of(shm, (char *)conn->peer.main, buffer);
@@ -520,7 +515,6 @@ static bool copy_out(const regx_shm_t *shm, regx_get_t *get)
             tell_copied_out(get, *moved);
         }
     }
-    return true;
 }
 
 /* Takes a get out of its list, and counts what it copied out. */
@@ -623,11 +617,7 @@ static bool copy_out_next(regx_shm_t *shm)
         return false;
     }
     const size_t before = get->pending.moved;
-    if (!copy_out(shm, get)) {
-        remove_get(shm, get);
-        get->done(get, REGX_FAILED);
-        return true;
-    }
+    copy_out(shm, get);
     if (get->pending.moved == get->length) {
         remove_get(shm, get);
         regx_count(shm->config.counters, &shm->config.counters->stages_taken, 1);

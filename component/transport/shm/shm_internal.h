@@ -405,7 +405,6 @@ typedef struct regx_shm_piece {
     char *local;
     uint64_t remote;
     size_t length;
-    bool may_overrun; /* as of a get */
 } regx_shm_piece_t;
 
 /* ---- alloc_mem_segment.c ---- */

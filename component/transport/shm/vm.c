@@ -13,7 +13,6 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#include "base/fault.h"
 #include "transport/shm/shm_internal.h"
 
 /* ---- whether a process lives ---- */
@@ -237,10 +236,7 @@ regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece)
     char *mapped = regx_alloc_mem_map(shm, &piece);
     regx_status_t status = REGX_OK;
 
-    /* If there is no memory where the piece would end, the kernel has to try: a message that the MPI
-     * library has read may be longer than its buffer. */
-    if (mapped != NULL &&
-        (!reads || !piece.may_overrun || regx_fault_has_end(piece.local + piece.length))) {
+    if (mapped != NULL) {
         if (reads) {
             regx_copy(piece.local, mapped, piece.length);
         } else {
@@ -279,6 +275,5 @@ regx_status_t regx_shm_copy_part(regx_shm_t *shm, regx_pending_t *op, size_t at,
                                 .direction = reads ? REGX_COPY_FROM_PEER : REGX_COPY_TO_PEER,
                                 .local = move.local + at,
                                 .remote = key.address + move.offset + at,
-                                .length = length,
-                                .may_overrun = reads && regx_get_of(op)->may_overrun});
+                                .length = length});
 }

@@ -343,7 +343,6 @@ void op_get(op_t *op, void *local, size_t length, const regx_mr_t *into, const r
     op->get.key = from->key;
     op->get.staged = false;
     op->get.assisted = false;
-    op->get.may_overrun = false;
     op->get.done = get_done;
     op->get.context = op;
 }
