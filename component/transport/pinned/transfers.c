@@ -196,7 +196,7 @@ static bool ask_next(regx_pinned_conn_t *conn)
     }
     if (conn->cells.fd < 0) {
         void *base;
-        const int fd = regx_shm_file_make(FILE_SIZE, &conn->name, &base);
+        const int fd = regx_shm_file_make(FILE_SIZE, true, &conn->name, &base);
 
         if (fd < 0) {
             regx_transport_fall_back(&device_of(conn)->shm->config, REGX_TRACE_CONNECTION,

@@ -4,14 +4,18 @@
  * the node can map it; and a peer's, mapped here. A copy to or from it by another process is then done
  * in user space (vm.c), where the kernel would copy otherwise.
  *
- * It is allocated in segments, each a memfd. A segment's pages are there from the start, and its
- * size is sealed: a process that maps it cannot meet a page that is not there. A table in the main
- * segment names the segments: a peer opens them by /proc, which the kernel allows if it allows
- * process_vm_readv.
+ * It is allocated in segments, each a memfd, whose size is sealed. Its pages are taken when they are first
+ * touched, by whichever process: so they lie on the node of who touches them. Only where the kernel grants
+ * no more memory than there is (vm.overcommit_memory 2) all are taken at once, or who touched one later
+ * could be ended by SIGBUS. A table in the main segment names the segments: a peer opens them by /proc,
+ * which the kernel allows if it allows process_vm_readv.
  *
- * A segment is kept until close; what is freed serves later allocations. So the table only grows,
- * and what a peer has mapped stays valid. Blocks that the user has not freed when the transport
- * closes stay mapped, as memory from malloc would.
+ * A segment is kept until close, and its addresses serve later allocations; the pages of what is freed go
+ * back to the system. So the table only grows, and what a peer has mapped stays valid. Blocks that the
+ * user has not freed when the transport closes stay mapped, as memory from malloc would.
+ *
+ * A peer's pages that this process has touched count as its own, too, in its resident set, by which batch
+ * systems enforce limits. So after some MiB of copies all are unmapped, and come again by page faults.
  *
  * A child of fork does not have this memory (MADV_DONTFORK). If it had, it would share it: each
  * would see what the other writes. It dies instead if it touches a buffer there.
@@ -33,6 +37,8 @@
 /* A segment has at least this part of the bytes of all segments before it: so the table suffices
  * for gigabytes. */
 #define SEGMENT_PART 4u
+/* Bytes that this process copies by mappings of its neighbours before what it has touched is unmapped. */
+#define TOUCHED_MAX ((size_t)16 << 20)
 
 #define USED_UP "MPI_Alloc_mem: alloc_mem_size is used up"
 
@@ -47,6 +53,15 @@ struct regx_alloc_mem_block {
 };
 
 /* ---- segments ---- */
+
+/* Whether the kernel grants no more memory than there is. */
+static bool is_strict(void)
+{
+    char line[16] = "";
+
+    regx_read_line("/proc/sys/vm/overcommit_memory", line, sizeof(line));
+    return line[0] == '2';
+}
 
 /* A new segment is one free block of `whole` bytes at least. `last`: the end of the list of blocks.
  * NULL; or why it cannot be made. */
@@ -65,7 +80,8 @@ static const char *add_segment_locked(regx_shm_t *shm, size_t whole, regx_alloc_
         return USED_UP;
     }
     regx_alloc_mem_block_t *block = malloc(sizeof(*block));
-    if (block == NULL || regx_shm_file_make(length, &name.file, &base) < 0) {
+    alloc_mem->strict = alloc_mem->strict || is_strict();
+    if (block == NULL || regx_shm_file_make(length, alloc_mem->strict, &name.file, &base) < 0) {
         free(block);
         return "MPI_Alloc_mem: no shared memory";
     }
@@ -145,6 +161,9 @@ void regx_shm_release(regx_transport_t *transport, void *memory)
     }
     if (block != NULL) {
         block->used = false;
+        if (!alloc_mem->strict) {
+            madvise(block->base, block->length, MADV_REMOVE);
+        }
         join_next(block);
         if (before != NULL) {
             join_next(before);
@@ -177,6 +196,7 @@ const regx_alloc_mem_name_t *regx_alloc_mem_find(const regx_shm_t *shm, const vo
  * harm. Of progress, or of who drops the peer. */
 struct regx_alloc_mem_view {
     uint32_t count; /* segments looked at */
+    size_t touched; /* bytes copied since they were last unmapped from the page table */
     struct mapped {
         uint64_t base; /* in the peer */
         uint64_t length;
@@ -207,6 +227,7 @@ char *regx_alloc_mem_map(const regx_shm_t *shm, const regx_shm_piece_t *piece)
             regx_shm_file_map_other(piece->neighbour->vm.pid, &name.file, name.length, true, &here,
                                     NULL) == REGX_OK) {
             madvise(here, name.length, MADV_DONTFORK);
+            madvise(here, name.length, MADV_DONTDUMP); /* a core is of the process's own memory */
         } else {
             regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
                                      "shm: a peer's MPI_Alloc_mem cannot be mapped");
@@ -223,6 +244,20 @@ char *regx_alloc_mem_map(const regx_shm_t *shm, const regx_shm_piece_t *piece)
         }
     }
     return NULL;
+}
+
+void regx_alloc_mem_note(const regx_shm_t *shm, regx_alloc_mem_view_t *view, size_t length)
+{
+    view->touched += length;
+    if (view->touched < TOUCHED_MAX / regx_max(shm->config.neighbours, 1u)) {
+        return;
+    }
+    for (uint32_t i = 0; i < view->count; i++) {
+        if (view->segments[i].here != NULL) {
+            madvise(view->segments[i].here, view->segments[i].length, MADV_DONTNEED);
+        }
+    }
+    view->touched = 0;
 }
 
 void regx_alloc_mem_drop(regx_alloc_mem_view_t **view)

@@ -25,6 +25,11 @@ bool regx_shm_file_fits(size_t length)
     return getrlimit(RLIMIT_FSIZE, &limit) == 0 && length <= limit.rlim_cur;
 }
 
+static bool set_length(int descriptor, size_t length)
+{
+    return regx_shm_file_fits(length) && ftruncate(descriptor, (off_t)length) == 0;
+}
+
 /* In parts: up to Linux 6.1 a signal undoes what an interrupted call did, and with a profiler's
  * timer one for all would not end. */
 bool regx_shm_file_reserve(int descriptor, size_t length)
@@ -32,7 +37,7 @@ bool regx_shm_file_reserve(int descriptor, size_t length)
     size_t done = 0;
 
     /* The length first: by it older kernels decide whether a page may be a huge one. */
-    if (!regx_shm_file_fits(length) || ftruncate(descriptor, (off_t)length) != 0) {
+    if (!set_length(descriptor, length)) {
         return false;
     }
     while (done < length) {
@@ -66,7 +71,7 @@ void *regx_shm_file_map(int descriptor, size_t length)
     return base == MAP_FAILED ? NULL : base;
 }
 
-int regx_shm_file_make(size_t length, regx_shm_file_t *name, void **base)
+int regx_shm_file_make(size_t length, bool reserve, regx_shm_file_t *name, void **base)
 {
     /* Not to be executed: with vm.memfd_noexec = 2, Linux 6.3 and some after refuse a file that does not
      * say so. Kernels before do not know the flag, and newer ones then set it themselves. */
@@ -80,7 +85,7 @@ int regx_shm_file_make(size_t length, regx_shm_file_t *name, void **base)
     if (file < 0) {
         return -1;
     }
-    if (regx_shm_file_reserve(file, length) &&
+    if ((reserve ? regx_shm_file_reserve : set_length)(file, length) &&
         fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
         regx_shm_file_name(file, name) && (*base = regx_shm_file_map(file, length)) != NULL) {
         if (madvise(*base, length, MADV_DONTFORK) == 0) {

@@ -53,9 +53,9 @@ bool regx_shm_file_reserve(int descriptor, size_t length);
 bool regx_shm_file_name(int descriptor, regx_shm_file_t *file);
 /* Maps the first `length` bytes of an open file. NULL: refused. */
 void *regx_shm_file_map(int descriptor, size_t length);
-/* A file in memory of that length, which cannot be changed, with all its pages, mapped where no child
- * has it. The descriptor; -1: there is none. */
-int regx_shm_file_make(size_t length, regx_shm_file_t *name, void **base);
+/* A file in memory of that length, which cannot be changed, mapped where no child has it. reserve: with
+ * all its pages; else they are taken when they are first touched. The descriptor; -1: there is none. */
+int regx_shm_file_make(size_t length, bool reserve, regx_shm_file_t *name, void **base);
 /* Closes what was opened under that name, unless the program did. */
 void regx_shm_file_close(const regx_shm_file_t *file);
 

@@ -177,7 +177,8 @@ typedef struct regx_alloc_mem {
     uint32_t count;                                       /* of segments */
     regx_alloc_mem_name_t names[REGX_ALLOC_MEM_SEGMENTS]; /* peers cannot write these */
     size_t bytes;                                         /* of all segments */
-    regx_alloc_mem_block_t *blocks;                       /* of all segments, free or not */
+    bool strict;                    /* their pages are taken at once, and kept */
+    regx_alloc_mem_block_t *blocks; /* of all segments, free or not */
 } regx_alloc_mem_t;
 
 /* ---- mailboxes ---- */
@@ -421,6 +422,8 @@ const regx_alloc_mem_name_t *regx_alloc_mem_find(const regx_shm_t *shm, const vo
 /* Where the neighbour's bytes are mapped here, if need be from now on. NULL: nowhere, the kernel is to
  * copy. */
 char *regx_alloc_mem_map(const regx_shm_t *shm, const regx_shm_piece_t *piece);
+/* So many bytes were copied there. */
+void regx_alloc_mem_note(const regx_shm_t *shm, regx_alloc_mem_view_t *view, size_t length);
 /* Unmaps what of a peer was mapped. The view is NULL then. */
 void regx_alloc_mem_drop(regx_alloc_mem_view_t **view);
 

@@ -242,6 +242,7 @@ regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece)
         } else {
             regx_copy(mapped, piece.local, piece.length);
         }
+        regx_alloc_mem_note(shm, *piece.alloc_mem, piece.length);
         regx_count(counters, &counters->pieces_owned, 1);
         regx_count(counters, &counters->bytes_shm, piece.length);
         return REGX_OK;

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 enum { LEAST = REGX_ALLOC_MEM_MIN, ALL = 16 * MIB /* what a party gives */ };
@@ -116,6 +117,32 @@ SHM_TEST(a_child_does_not_have_it)
     assert_int_equal(block[0], 1);
 }
 
+/* Bytes that the first segment of `two` takes. */
+static size_t taken(void)
+{
+    struct stat status;
+
+    assert_int_equal(fstat(regx_shm_of(two.transport)->alloc_mem.names[0].file.descriptor, &status),
+                     0);
+    return (size_t)status.st_blocks * 512;
+}
+
+SHM_TEST(pages_are_taken_at_the_first_touch_and_given_back)
+{
+    uint8_t *kept = regx_shm_ops.node.allocate(two.transport, MIB);
+    uint8_t *block = regx_shm_ops.node.allocate(two.transport, MIB);
+
+    assert_true(kept != NULL && block != NULL);
+    assert_int_equal(taken(), 0);
+    unit_fill(kept, MIB, 5, 0);
+    unit_fill(block, MIB, 6, 0);
+    assert_int_equal(taken(), 2 * MIB);
+    regx_shm_ops.node.release(two.transport, block);
+    assert_int_equal(taken(), MIB);
+    assert_true(unit_is_filled(kept, MIB, 5));
+    regx_shm_ops.node.release(two.transport, kept);
+}
+
 /* ---- a peer's table ---- */
 
 static uint64_t pieces_mapped(void)
@@ -204,6 +231,54 @@ SHM_TEST(a_table_is_not_read_beyond_its_end)
     get_right(memory);
     assert_true(pieces_mapped() > 0);
     assert_int_equal(fallbacks(&one), REGX_ALLOC_MEM_SEGMENTS - 1);
+    regx_shm_ops.node.release(two.transport, memory);
+}
+
+/* Kilobytes of that field of this process, and mappings of the first segment of `two` that a core would have. */
+static void look(long *shared, unsigned *dumped)
+{
+    const ino_t inode = (ino_t)regx_shm_of(two.transport)->alloc_mem.names[0].file.inode;
+    FILE *smaps = fopen("/proc/self/smaps", "r");
+    unsigned long number;
+    bool of_it = false;
+    char line[512];
+    long part;
+
+    assert_non_null(smaps);
+    *shared = 0;
+    *dumped = 0;
+    while (fgets(line, sizeof(line), smaps) != NULL) {
+        if (sscanf(line, "%*x-%*x %*s %*x %*x:%*x %lu", &number) == 1) {
+            of_it = number == inode;
+        } else if (of_it && sscanf(line, "Rss: %ld kB", &part) == 1) {
+            *shared += part;
+        } else if (of_it && strncmp(line, "VmFlags:", 8) == 0) {
+            *dumped += strstr(line, " dd") == NULL;
+        }
+    }
+    fclose(smaps);
+}
+
+/* Nor are they in this process's core. (Both parties are one process here.) */
+SHM_TEST(what_was_copied_of_a_peer_does_not_stay_in_this_process)
+{
+    enum { ROUNDS = 8, LEEWAY_KIB = 1024 };
+    uint8_t *memory = regx_shm_ops.node.allocate(two.transport, ROUNDS * MIB);
+    unsigned dumped;
+    long before, after;
+
+    regx_shm_of(one.transport)->config.neighbours = 64;
+    assert_non_null(memory);
+    unit_fill(memory, ROUNDS * MIB, 7, 0);
+    look(&before, &dumped);
+    assert_int_equal(dumped, 1);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        get_right(memory + i * MIB);
+    }
+    assert_true(pieces_mapped() > 0);
+    look(&after, &dumped);
+    assert_int_equal(dumped, 1);
+    assert_true(after < before + LEEWAY_KIB);
     regx_shm_ops.node.release(two.transport, memory);
 }
 
