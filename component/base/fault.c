@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/fault.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <link.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -20,29 +20,52 @@ static const char *const reporters[] = {"libopen-pal.", "libucs",    "libgfortra
                                         "libifcore",    "libpython", "python3",
                                         "libasan.",     "libtsan.",  "libubsan."};
 
-/* To ask the loader takes microseconds, and the answer is the same as long as the handler is: one that
- * reports stays in place, and with it its library. */
-static bool only_reports(const void *handler)
+/* Where their code lies: noted before any thread asks. */
+static struct {
+    uintptr_t start, end;
+} code[16];
+static unsigned codes;
+
+static bool only_reports(uintptr_t handler)
 {
-    static const void *_Atomic reporter;
-    Dl_info info;
-
-    if (handler == atomic_load_explicit(&reporter, memory_order_relaxed)) {
-        return true;
-    }
-    if (dladdr(handler, &info) == 0 || info.dli_fname == NULL) {
-        return false; /* made at run time, or of an object without symbols */
-    }
-    const char *slash = strrchr(info.dli_fname, '/');
-    const char *name = slash != NULL ? slash + 1 : info.dli_fname;
-
-    for (unsigned i = 0; i < sizeof(reporters) / sizeof(reporters[0]); i++) {
-        if (strncmp(name, reporters[i], strlen(reporters[i])) == 0) {
-            atomic_store_explicit(&reporter, handler, memory_order_relaxed);
+    for (unsigned i = 0; i < codes; i++) {
+        if (handler >= code[i].start && handler < code[i].end) {
             return true;
         }
     }
     return false;
+}
+
+static int note_object(struct dl_phdr_info *object, size_t size, void *unused)
+{
+    const char *slash = strrchr(object->dlpi_name, '/');
+    const char *name = slash != NULL ? slash + 1 : object->dlpi_name;
+    bool reports = false;
+
+    (void)size, (void)unused;
+    if (name[0] == '\0') { /* the program itself */
+        name = program_invocation_short_name;
+    }
+    for (unsigned i = 0; i < sizeof(reporters) / sizeof(reporters[0]); i++) {
+        reports |= strncmp(name, reporters[i], strlen(reporters[i])) == 0;
+    }
+    for (unsigned i = 0; reports && i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+        const uintptr_t start = object->dlpi_addr + part->p_vaddr;
+
+        if (part->p_type == PT_LOAD && (part->p_flags & PF_X) != 0 &&
+            codes < sizeof(code) / sizeof(code[0])) {
+            code[codes].start = start;
+            code[codes++].end = start + part->p_memsz;
+        }
+    }
+    return 0;
+}
+
+void regx_fault_note_reporters(void)
+{
+    codes = 0;
+    dl_iterate_phdr(note_object, NULL);
 }
 
 bool regx_fault_has_handler(int signal)
@@ -51,8 +74,7 @@ bool regx_fault_has_handler(int signal)
 
     /* One word in all of Linux's ABIs, whichever of both members was set. */
     return sigaction(signal, NULL, &action) == 0 && action.sa_handler != SIG_DFL &&
-           action.sa_handler != SIG_IGN &&
-           !only_reports((const void *)(uintptr_t)action.sa_handler);
+           action.sa_handler != SIG_IGN && !only_reports((uintptr_t)action.sa_handler);
 }
 
 bool regx_fault_is_handled(int signal)

@@ -18,9 +18,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Notes which handlers only report: those of libraries that are loaded now. Takes the loader's lock, so it is
+ * called while MPI starts, before anything is asked; no message may wait for that lock, which is held while a
+ * library's constructor runs, perhaps in MPI_Recv. */
+void regx_fault_note_reporters(void);
+
 /* Whether the program has a handler of that signal, SIGSEGV or SIGBUS, that does not only report: some
  * of its memory may have to be brought in, though a page that a device or a peer reaches seems to be
- * there. A system call. */
+ * there. A system call, whatever the handler. */
 bool regx_fault_has_handler(int signal);
 /* The same for an access by this thread: nor is the signal blocked. */
 bool regx_fault_is_handled(int signal);

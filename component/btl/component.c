@@ -8,6 +8,7 @@
 #include "opal/class/opal_bitmap.h"
 #include "opal/runtime/opal.h"
 
+#include "base/fault.h"
 #include "base/memlock.h"
 #include "btl/module.h"
 
@@ -225,6 +226,9 @@ static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **pro
     regx_module_t *module = regx_module_of(btl);
 
     regx_alloc_mem_start(module->component);
+    if (reachable != NULL) {
+        regx_fault_note_reporters();
+    }
     if (reachable != NULL && count > 1) {
         regx_warn_of_other_btls(btl);
     }
