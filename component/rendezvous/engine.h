@@ -159,7 +159,12 @@ static inline void regx_spares_give(regx_spares_t *spares, void *record)
     spares->count++;
 }
 
-#define REGX_RNDV_ENDS 64u
+#define REGX_RNDV_KNOWN 64u /* receive buffers that are remembered */
+
+/* One that no userfaultfd of the program's watches. */
+typedef struct regx_unpaged {
+    uintptr_t start, end;
+} regx_unpaged_t;
 
 struct regx_rndv {
     regx_rndv_work_t work; /* first: regx_rndv_is_idle looks at it */
@@ -209,9 +214,10 @@ struct regx_rndv {
     } watched;                  /* memory of receives (revoke.c) */
     _Atomic bool whole_refused; /* a known buffer could not be registered whole at this end; no
                                     other is tried any more */
-    _Atomic uintptr_t ends[REGX_RNDV_ENDS]; /* where memory was found (exposed.c) */
-    _Atomic unsigned exposed;               /* messages that peers may read now */
-    _Atomic unsigned refusals;              /* of registrations, so far; see buffer.c */
+    _Atomic uintptr_t ends[REGX_RNDV_KNOWN]; /* where memory was found (exposed.c) */
+    regx_unpaged_t unpaged[REGX_RNDV_KNOWN]; /* under the lock (recv.c) */
+    _Atomic unsigned exposed;                /* messages that peers may read now */
+    _Atomic unsigned refusals;               /* of registrations, so far; see buffer.c */
 };
 
 /* Something could not go the way that was asked for, and goes another way. */

@@ -134,7 +134,7 @@ static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 static bool has_end(regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 {
     const uintptr_t end = (uintptr_t)recv->buffer.base + recv->buffer.length;
-    _Atomic uintptr_t *known = &rndv->ends[end / 64 % REGX_RNDV_ENDS];
+    _Atomic uintptr_t *known = &rndv->ends[end / 64 % REGX_RNDV_KNOWN];
 
     if (atomic_load_explicit(known, memory_order_relaxed) == end) {
         return true;

@@ -46,6 +46,28 @@ bool regx_rndv_is_paged(regx_rndv_t *rndv, const void *base, size_t length)
     return regx_paging_is_on(&rndv->paging, (uintptr_t)base, (uintptr_t)base + length);
 }
 
+/* The same, asked once for each buffer, as long as that is remembered: programs use their buffers again. So it
+ * is not found out where a userfaultfd comes to memory that was received into before. */
+static bool may_be_paged(regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+{
+    const uintptr_t start = (uintptr_t)recv->buffer.base, end = start + recv->buffer.length;
+    regx_unpaged_t *known = &rndv->unpaged[start / 64 % REGX_RNDV_KNOWN];
+
+    regx_lock(&rndv->lock);
+    const bool is_known = known->start == start && end <= known->end;
+    regx_unlock(&rndv->lock);
+    if (is_known) {
+        return false;
+    }
+    if (regx_rndv_is_paged(rndv, recv->buffer.base, recv->buffer.length)) {
+        return true;
+    }
+    regx_lock(&rndv->lock);
+    *known = (regx_unpaged_t){start, end};
+    regx_unlock(&rndv->lock);
+    return false;
+}
+
 static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     const regx_strategy_t *strategy = rndv->config.strategy;
@@ -60,8 +82,7 @@ static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
      * it is not told of the write; if it takes one away, the bytes are lost. A copy by this process behaves
      * like any store of the program. (By remap the sender writes to pages of regx's.) */
     if (why == REGX_WHY_asked && conn->single_copy && !conn->transport->forked &&
-        rndv->paths[path]->sender_writes &&
-        regx_rndv_is_paged(rndv, recv->buffer.base, recv->buffer.length)) {
+        rndv->paths[path]->sender_writes && may_be_paged(rndv, recv)) {
         regx_fall_back(rndv, regx_why_texts[REGX_WHY_paged]);
         set_path(rndv, recv, REGX_PATH_read, REGX_WHY_paged);
         why = obstacle(rndv->paths[REGX_PATH_read], recv->peer);
