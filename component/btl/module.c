@@ -269,12 +269,11 @@ static __attribute__((noinline)) int progress_all(regx_module_t *module)
 
 /* The usual round: takes the frames that have arrived and goes on with copies or, if there are none, does
  * what waits in this module. Most rounds find neither, and take few instructions. */
-static inline int progress_transport(regx_module_t *module)
+static inline int progress_transport(regx_module_t *module, unsigned round)
 {
     const int events = module->transport->ops->progress(module->transport);
 
-    if ((events == 0 && nothing_waits(module)) ||
-        (events > 0 && module->rounds % EVENT_ROUNDS != 0)) {
+    if ((events == 0 && nothing_waits(module)) || (events > 0 && round % EVENT_ROUNDS != 0)) {
         return events;
     }
     return events + advance(module);
@@ -282,11 +281,17 @@ static inline int progress_transport(regx_module_t *module)
 
 static inline int progress_round(regx_module_t *module)
 {
-    return ++module->rounds % ALL_ROUNDS == 0 ? progress_all(module) : progress_transport(module);
+    const unsigned round = atomic_load_explicit(&module->rounds, memory_order_relaxed) + 1;
+
+    atomic_store_explicit(&module->rounds, round, memory_order_relaxed);
+    return round % ALL_ROUNDS == 0 ? progress_all(module) : progress_transport(module, round);
 }
 
+/* While a window is offered peers read its memory, perhaps right after MPI_Win_sync, which in Open MPI 4.1 does
+ * nothing but call progress: what this thread stored past the caches (movnt) must be seen by then. */
 static __attribute__((noinline)) int complete(regx_module_t *module, int events)
 {
+    regx_fence_stores();
     regx_onesided_complete(module->onesided, NULL); /* osc/rdma calls progress from there */
     return events;
 }
@@ -304,6 +309,7 @@ static __attribute__((noinline)) int progress_alone(regx_module_t *module)
 {
     if (atomic_load_explicit(&module->inside, memory_order_relaxed) ||
         atomic_exchange_explicit(&module->inside, true, memory_order_acquire)) {
+        regx_fence_stores(); /* as in complete: the other thread does so for its own stores only */
         return 0;
     }
     const int events = progress_round(module);

@@ -35,7 +35,7 @@ struct regx_module {
     regx_registry_t registry;
     regx_rndv_t *rndv;         /* NULL: not started, or closing */
     regx_onesided_t *onesided; /* NULL: closing */
-    unsigned rounds;           /* of progress */
+    _Atomic unsigned rounds;   /* of progress, which alone counts them */
     atomic_bool ending;        /* Open MPI finalizes: its callbacks are not called any more */
     bool guarded;              /* progress is, by `inside`: there are threads, or it has ended */
     atomic_bool inside;        /* a thread is in progress, or it has ended */
@@ -57,7 +57,9 @@ struct regx_module {
     struct {                      /* what progress has to do; read without the lock */
         _Atomic unsigned leaving; /* endpoints to be deleted */
         _Atomic unsigned queued;  /* fragments that wait, and peers that onesided has work for */
-        _Atomic unsigned ended;   /* one-sided operations whose completion is to be called */
+        _Atomic unsigned
+            ended; /* one-sided operations whose completion is to be called; and windows
+                                     that are offered, for a fence in each round */
     } due;
 };
 
@@ -172,7 +174,8 @@ static inline bool regx_endpoint_is_blocked(const regx_endpoint_t *endpoint)
 static inline void regx_endpoint_note(regx_module_t *module, const regx_endpoint_t *endpoint,
                                       size_t length, regx_eager_way_t way)
 {
-    regx_eager_note(&module->eager, length, way, endpoint->peer.conn->single_copy, module->rounds);
+    regx_eager_note(&module->eager, length, way, endpoint->peer.conn->single_copy,
+                    atomic_load_explicit(&module->rounds, memory_order_relaxed));
 }
 
 /* Whether Open MPI still expects callbacks for this endpoint: it does until the endpoint or the

@@ -52,12 +52,16 @@ mca_btl_base_registration_handle_t *regx_window_register(regx_module_t *module, 
         free(handle);
         handle = NULL;
     }
+    if (handle != NULL) {
+        atomic_fetch_add_explicit(&module->due.ended, 1u, memory_order_relaxed);
+    }
     return (mca_btl_base_registration_handle_t *)handle;
 }
 
 void regx_window_deregister(regx_module_t *module, mca_btl_base_registration_handle_t *handle)
 {
     regx_onesided_withdraw(module->onesided, &((window_handle_t *)handle)->window);
+    atomic_fetch_sub_explicit(&module->due.ended, 1u, memory_order_relaxed);
     free(handle);
 }
 
