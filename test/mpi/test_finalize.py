@@ -35,6 +35,5 @@ def test_nobody_receives(mpi: Mpi) -> None:
 
 @pytest.mark.parametrize("strategy", ["read", "bounce"])
 def test_receives_may_be_freed_before_they_are_complete(mpi: Mpi, strategy: str) -> None:
-    """Open MPI 4.1 keeps the handle of such a receive, if it was by get, until the end or for good:
-    neither its use for another receive nor the end of the job stumbles over it."""
+    """Neither another receive nor the end of the job stumbles over it."""
     mpi("finalize", "freed", 1_000_000, 9, regx={"rendezvous": strategy}).checked(ranks=2).carried(strategy)
