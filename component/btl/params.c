@@ -284,132 +284,27 @@ bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl)
 
 /* ---- names that nobody registered ----
  * A misspelt btl_regx_rendevous changes nothing, and Open MPI does not say so. What mpirun was given is in
- * the environment; Open MPI keeps what it read from files to itself, so they are read again. A name may be
- * of another release, in a file for a whole site: the job goes on. */
-
-#define IN_ENVIRONMENT "OMPI_MCA_"
-#define NAME REGX_REASON_LENGTH /* room for a name; a longer one is cut off, and known to nobody */
-
-/* How many characters have to be put in, taken out or replaced to make one name of the other. */
-static unsigned distance(const char *one, const char *other)
-{
-    const size_t length = strlen(other);
-    unsigned row[NAME];
-
-    for (unsigned j = 0; j <= length; j++) {
-        row[j] = j;
-    }
-    for (; *one != '\0'; one++) {
-        unsigned diagonal = row[0]++;
-
-        for (size_t j = 0; j < length; j++) {
-            const unsigned above = row[j + 1], changed = diagonal + (*one != other[j]);
-
-            row[j + 1] = (unsigned)regx_min(regx_min(above, row[j]) + 1, changed);
-            diagonal = above;
-        }
-    }
-    return row[length];
-}
-
-static bool is_ours(const char *name)
-{
-    return strncmp(name, REGX_PREFIX, strlen(REGX_PREFIX)) == 0;
-}
-
-/* Of all that are registered, also by Open MPI for every BTL. */
-static const char *nearest(const char *name)
-{
-    const char *best = REGX_PREFIX "rendezvous";
-    const mca_base_var_t *variable;
-
-    for (int i = 0; i < mca_base_var_get_count(); i++) {
-        if (mca_base_var_get(i, &variable) == OPAL_SUCCESS && is_ours(variable->mbv_full_name) &&
-            strlen(variable->mbv_full_name) < NAME &&
-            distance(name, variable->mbv_full_name) < distance(name, best)) {
-            best = variable->mbv_full_name;
-        }
-    }
-    return best;
-}
-
-/* Each name once, by its tally: it may be in the environment and in several files. */
-static void tell(regx_tally_t *told, const char *text, size_t length)
-{
-    regx_error_t line;
-    char name[NAME];
-
-    snprintf(name, sizeof(name), "%.*s", (int)regx_min(length, NAME), text);
-    if (!is_ours(name) ||
-        mca_base_var_find("opal", "btl", "regx", name + strlen(REGX_PREFIX)) >= 0 ||
-        regx_tally_find(told, name)->count++ > 0) {
-        return;
-    }
-    snprintf(line, sizeof(line), "%s is not a parameter, and is ignored; the nearest name is %s",
-             name, nearest(name));
-    if (regx_compat_has_to_print(registered, line)) {
-        regx_compat_output("%s", line);
-    }
-}
-
-/* A line is NAME = VALUE, or as mpirun has it (--tune): --mca NAME VALUE, several of them and of other
- * options. All else is a comment, or empty. A file that cannot be read Open MPI does not read either. */
-static void read_file(regx_tally_t *told, const char *path)
-{
-    FILE *file = fopen(path, "re");
-    char *line = NULL;
-    size_t size = 0;
-
-    while (file != NULL && getline(&line, &size, file) >= 0) {
-        char *rest = NULL, *word = strtok_r(line, " \t\n", &rest);
-
-        if (word != NULL && *word != '-') {
-            tell(told, word, strcspn(word, "="));
-            continue;
-        }
-        while (word != NULL) {
-            const bool names = strcmp(word, "-mca") == 0 || strcmp(word, "--mca") == 0;
-
-            word = strtok_r(NULL, " \t\n", &rest);
-            if (names && word != NULL) {
-                tell(told, word, strlen(word));
-            }
-        }
-    }
-    free(line);
-    if (file != NULL) {
-        fclose(file);
-    }
-}
-
-/* Open MPI writes a list with commas, and reads one with colons, too. */
-static void read_files(regx_tally_t *told, const char *variable)
-{
-    mca_base_var_source_t source;
-    const char *const *stored = regx_param_stored("opal", "mca", "base", variable, &source);
-    char *list = stored != NULL && *stored != NULL ? strdup(*stored) : NULL, *rest = list, *path;
-
-    while ((path = strsep(&rest, ",:")) != NULL) {
-        read_file(told, path);
-    }
-    free(list);
-}
-
+ * the environment, too. A name may be of another release: the job goes on. */
 void regx_params_warn_of_unknown(void)
 {
-    regx_tally_t told[REGX_REASONS_MAX] = {0};
+    static const char prefix[] = "OMPI_MCA_" REGX_PREFIX;
 
-    if (!regx_compat_prints()) {
-        return;
-    }
-    for (char **entry = environ; entry != NULL && *entry != NULL; entry++) {
-        if (strncmp(*entry, IN_ENVIRONMENT, strlen(IN_ENVIRONMENT)) == 0) {
-            const char *name = *entry + strlen(IN_ENVIRONMENT);
+    for (char **entry = environ; entry != NULL && *entry != NULL && regx_compat_prints(); entry++) {
+        const char *given = *entry + strlen(prefix);
+        regx_error_t name, line;
 
-            tell(told, name, strcspn(name, "="));
+        if (strncmp(*entry, prefix, strlen(prefix)) != 0) {
+            continue;
+        }
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(given, "="), given);
+        snprintf(line, sizeof(line),
+                 REGX_PREFIX "%.100s: no such parameter%s (ompi_info --param btl regx --level 9 "
+                             "lists them)",
+                 name,
+                 strcmp(name, "costs") == 0 ? " any more, use " REGX_PREFIX "rendezvous" : "");
+        if (mca_base_var_find("opal", "btl", "regx", name) < 0 &&
+            regx_compat_has_to_print(registered, line)) {
+            regx_compat_output("%s", line);
         }
     }
-    read_files(told, "param_files");
-    read_files(told, "override_param_file");
-    read_files(told, "envar_file_prefix"); /* mpirun --tune, where it hands on no more */
 }
