@@ -83,6 +83,9 @@ static bool joins(const regx_module_t *module, unsigned way, unsigned size)
     "%s{\"peers\": \"%s\", \"from\": %" PRIu64 ", \"to\": %" PRIu64                                \
     ", \"way\": \"%s\", \"wire\": \"%s\", \"backend\": \"%s\", \"messages\": %" PRIu64             \
     ", \"bytes\": %" PRIu64 ", \"MB/s\": %" PRIu64 ", \"why\": \"%s%s\"}"
+#define TABLE_TITLES                                                                               \
+    "peers     from bytes         to  way      wire  backend          messages          bytes "    \
+    "    MB/s  why"
 #define TABLE_ROW                                                                                  \
     "%s%-9s %10" PRIu64 " %10" PRIu64 "  %-8s %-5s %-14s %10" PRIu64 " %14" PRIu64 " %8" PRIu64    \
     "  %s%s"
@@ -135,88 +138,15 @@ static void write_rows(FILE *out, const regx_component_t *component, bool json)
     }
 }
 
-/* ---- as JSON ---- */
+/* ---- the writer ---- */
 
-static void write_string(FILE *out, const char *text)
-{
-    fputc('"', out);
-    for (; *text != '\0'; text++) {
-        if (*text == '"' || *text == '\\') {
-            fprintf(out, "\\%c", *text);
-        } else if ((unsigned char)*text < 0x20) {
-            fprintf(out, "\\u%04x", (unsigned char)*text);
-        } else {
-            fputc(*text, out);
-        }
-    }
-    fputc('"', out);
-}
+typedef enum form {
+    HEAD,        /* what was chosen for this process, and why */
+    TABLE,       /* the head, and counts above zero */
+    EXPLANATION, /* the head, and which way messages went */
+    JSON         /* all of it */
+} form_t;
 
-static void write_key(FILE *out, const char *key)
-{
-    fprintf(out, "%s\"%s\": ", ftell(out) == 0 ? "{" : ", ", key);
-}
-
-static void write_number(FILE *out, const char *key, uint64_t number)
-{
-    write_key(out, key);
-    fprintf(out, "%" PRIu64, number);
-}
-
-static void write_text(FILE *out, const char *key, const char *text)
-{
-    write_key(out, key);
-    write_string(out, text);
-}
-
-static void write_tallies(FILE *out, const char *key, const regx_tally_t *tallies)
-{
-    write_key(out, key);
-    fputc('{', out);
-    for (int i = 0; i < REGX_REASONS_MAX && tallies[i].reason[0] != '\0'; i++) {
-        fputs(i > 0 ? ", " : "", out);
-        write_string(out, tallies[i].reason);
-        fprintf(out, ": %" PRIu64, tallies[i].count);
-    }
-    fputc('}', out);
-}
-
-static void write_json(FILE *out, const regx_component_t *component)
-{
-    const regx_counters_t *counters = &component->counters;
-    const fields_t fields = find_fields(component);
-
-#define WRITE_FIELD(key, type, help) write_##type(out, #key, fields.key);
-    REGX_REPORT_FIELDS(WRITE_FIELD)
-#undef WRITE_FIELD
-    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
-        write_number(out, row->name, regx_counter_value(counters, row));
-    }
-    write_tallies(out, "fallbacks", counters->fallbacks);
-    write_tallies(out, "ports", counters->ports);
-    write_key(out, "explain");
-    fputc('[', out);
-    write_rows(out, component, true);
-    fputs("]}\n", out);
-}
-
-/* ---- as a table, without what is zero ---- */
-
-static void write_count(FILE *out, const char *name, uint64_t value, const char *help)
-{
-    if (value > 0) {
-        fprintf(out, "  %-24s %14" PRIu64 "  %s\n", name, value, help);
-    }
-}
-
-static void write_tally_rows(FILE *out, const char *name, const regx_tally_t *tallies)
-{
-    for (int i = 0; i < REGX_REASONS_MAX; i++) {
-        write_count(out, name, tallies[i].count, tallies[i].reason);
-    }
-}
-
-/* What was chosen for this process, and why. */
 static void write_head(FILE *out, const regx_component_t *component)
 {
     const fields_t fields = find_fields(component);
@@ -239,40 +169,100 @@ static void write_head(FILE *out, const regx_component_t *component)
     }
 }
 
-static void write_table(FILE *out, const regx_component_t *component)
+static void write_json_text(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        if (*text == '"' || *text == '\\') {
+            fprintf(out, "\\%c", *text);
+        } else if ((unsigned char)*text < 0x20) {
+            fprintf(out, "\\u%04x", (unsigned char)*text);
+        } else {
+            fputc(*text, out);
+        }
+    }
+    fputc('"', out);
+}
+
+static void write_json_number(FILE *out, uint64_t number)
+{
+    fprintf(out, "%" PRIu64, number);
+}
+
+static void write_json_fields(FILE *out, const regx_component_t *component)
+{
+    const fields_t fields = find_fields(component);
+    const char *separator = "{";
+
+#define WRITE_FIELD(key, type, help)                                                               \
+    fprintf(out, "%s\"" #key "\": ", separator);                                                   \
+    write_json_##type(out, fields.key);                                                            \
+    separator = ", ";
+    REGX_REPORT_FIELDS(WRITE_FIELD)
+#undef WRITE_FIELD
+}
+
+static void write_count(FILE *out, form_t form, const char *name, uint64_t value, const char *help)
+{
+    if (form == JSON) {
+        fprintf(out, ", \"%s\": %" PRIu64, name, value);
+    } else if (value > 0) {
+        fprintf(out, "  %-24s %14" PRIu64 "  %s\n", name, value, help);
+    }
+}
+
+static void write_tallies(FILE *out, form_t form, const char *name, const regx_tally_t *tallies)
+{
+    const char *separator = "{";
+
+    if (form == JSON) {
+        fprintf(out, ", \"%s\": ", name);
+    }
+    for (int i = 0; i < REGX_REASONS_MAX && tallies[i].reason[0] != '\0'; i++) {
+        if (form == JSON) {
+            fputs(separator, out);
+            write_json_text(out, tallies[i].reason);
+            fprintf(out, ": %" PRIu64, tallies[i].count);
+            separator = ", ";
+        } else {
+            write_count(out, form, name, tallies[i].count, tallies[i].reason);
+        }
+    }
+    if (form == JSON) {
+        fputs(*separator == '{' ? "{}" : "}", out);
+    }
+}
+
+/* The text; the caller frees it. NULL: no memory. */
+static char *write_all(const regx_component_t *component, form_t form)
 {
     const regx_counters_t *counters = &component->counters;
-
-    write_head(out, component);
-    fputc('\n', out);
-    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
-        write_count(out, row->name, regx_counter_value(counters, row), row->help);
-    }
-    write_tally_rows(out, "fallback", counters->fallbacks);
-    write_tally_rows(out, "bytes by port", counters->ports);
-}
-
-static void write_explanation(FILE *out, const regx_component_t *component)
-{
-    write_head(out, component);
-    fputs("\npeers     from bytes         to  way      wire  backend          messages          "
-          "bytes     MB/s  why",
-          out);
-    write_rows(out, component, false);
-}
-
-/* The caller frees it. NULL: no memory. */
-static char *text_of(const regx_component_t *component,
-                     void (*write)(FILE *out, const regx_component_t *component))
-{
     char *text = NULL;
     size_t length;
     FILE *out = open_memstream(&text, &length);
 
-    if (out != NULL) {
-        write(out, component);
-        fclose(out);
+    if (out == NULL) {
+        return NULL;
     }
+    if (form == JSON) {
+        write_json_fields(out, component);
+    } else {
+        write_head(out, component);
+    }
+    if (form == TABLE || form == JSON) {
+        fputs(form == TABLE ? "\n" : "", out);
+        for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
+            write_count(out, form, row->name, regx_counter_value(counters, row), row->help);
+        }
+        write_tallies(out, form, "fallbacks", counters->fallbacks);
+        write_tallies(out, form, "ports", counters->ports);
+    }
+    if (form == EXPLANATION || form == JSON) {
+        fputs(form == JSON ? ", \"explain\": [" : "\n" TABLE_TITLES, out);
+        write_rows(out, component, form == JSON);
+        fputs(form == JSON ? "]}\n" : "", out);
+    }
+    fclose(out);
     return text;
 }
 
@@ -326,7 +316,7 @@ void regx_report(regx_component_t *component)
 
     regx_registry_count_all(component);
     if (settings->explain && first) {
-        char *text = text_of(component, write_explanation), *rest = text, *line;
+        char *text = write_all(component, EXPLANATION), *rest = text, *line;
 
         while ((line = strsep(&rest, "\n")) != NULL && *line != '\0') {
             regx_compat_output("%s", line);
@@ -336,7 +326,7 @@ void regx_report(regx_component_t *component)
     if (settings->report[0] == '\0' || (table && !first)) {
         return;
     }
-    char *text = text_of(component, table ? write_table : write_json);
+    char *text = write_all(component, table ? TABLE : JSON);
     if (text != NULL && table) {
         fputs(text, stderr);
     } else if (text != NULL) {
@@ -347,7 +337,7 @@ void regx_report(regx_component_t *component)
 
 void regx_verbose_choice(const regx_component_t *component)
 {
-    char *text = text_of(component, write_head);
+    char *text = write_all(component, HEAD);
 
     regx_trace(&component->trace, REGX_TRACE_CHOICE, "%s", text != NULL ? text : "out of memory");
     free(text);
