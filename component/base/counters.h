@@ -93,8 +93,7 @@ typedef struct regx_flow {
  * is now, or was at most. The report's key is the name. */
 #define REGX_COUNTERS(X)                                                                           \
     X(regrants, COUNT,                                                                             \
-      "transfers granted anew because the memory changed (grant=synchronous, optimistic) or a "    \
-      "write failed (grant=optimistic)")                                                           \
+      "transfers granted anew (grant=revocable) because the memory changed or a write failed")     \
     X(slots_high, LEVEL, "maximum number of bounce slots in use")                                  \
     X(pool_bytes, LEVEL, "bytes of bounce memory")                                                 \
     X(pool_pinned_bytes, LEVEL,                                                                    \

@@ -145,10 +145,9 @@ static bool check_grant(const regx_params_t *params)
     } else {
         return true;
     }
-    return regx_params_complain(
-        REGX_PREFIX "grant=%s is given with " REGX_PREFIX "%s=%s; allowed: %s",
-        rendezvous->grant == REGX_GRANT_SYNCHRONOUS ? "synchronous" : "optimistic", name, value,
-        allowed);
+    return regx_params_complain(REGX_PREFIX "grant=revocable is given with " REGX_PREFIX
+                                            "%s=%s; allowed: %s",
+                                name, value, allowed);
 }
 
 /* A process's part of what is pinned for all of the job's on this node: a quarter of its memory. */

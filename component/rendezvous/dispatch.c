@@ -31,8 +31,7 @@ const regx_param_t regx_rndv_params[] = {
     ROW(NUMBER, chunk_depth, 4, .min = 1, .max = REGX_CHUNK_DEPTH_MAX),
     ROW(WORD, grant, 5,
         .words = REGX_WORDS({.word = "final", .value = REGX_GRANT_FINAL},
-                            {.word = "synchronous", .value = REGX_GRANT_SYNCHRONOUS},
-                            {.word = "optimistic", .value = REGX_GRANT_OPTIMISTIC})),
+                            {.word = "revocable", .value = REGX_GRANT_REVOCABLE})),
     ROW(WORD, verify, 5,
         .words = REGX_WORDS({.word = "0", .value = false}, {.word = "1", .value = true})),
     {.name = NULL}};

@@ -86,7 +86,7 @@ struct regx_strategy {
     size_t stages_from;
     bool sender_writes; /* on a node the sender has the kernel write the receiver's buffer */
     bool copies;        /* by the kernel, so it needs a transport that has that on a node */
-    bool revocable; /* btl_regx_grant=synchronous and optimistic can be had with it: see revoke.c */
+    bool revocable;     /* btl_regx_grant=revocable can be had with it: see revoke.c */
 };
 
 /* The words of btl_regx_rendezvous. */
@@ -100,9 +100,8 @@ static inline const regx_strategy_t *regx_strategy_find(const char *name)
 
 /* ---- what users may set ---- */
 
-/* Whether what is granted is granted anew when its memory changes (revoke.c). OPTIMISTIC: without
- * telling the sender to stop. */
-typedef enum { REGX_GRANT_FINAL, REGX_GRANT_SYNCHRONOUS, REGX_GRANT_OPTIMISTIC } regx_granting_t;
+/* Whether what is granted is revoked, and granted anew, when its memory changes (revoke.c). */
+typedef enum { REGX_GRANT_FINAL, REGX_GRANT_REVOCABLE } regx_granting_t;
 
 typedef struct regx_rndv_settings {
     const char *rendezvous;

@@ -3,8 +3,7 @@
  * Grants that do not outlive their pages (btl_regx_grant): when the pages that a sender was granted
  * change, or a write to them fails, what was granted is acknowledged first, and then granted anew
  * from the lowest byte on that may be lost. For the paths that write to the user's pages (put.c).
- * With `synchronous` the sender is told to stop; with `optimistic` it goes on with what it was granted
- * (two proposals in osu-configs/debate.md).
+ * The sender is told to stop.
  *
  * component/design/grants.md draws the messages, and tells why that is right, what it does not cover,
  * where it is given up and what it costs. recv.h draws the phases of the receive, send.h what becomes
@@ -78,11 +77,8 @@ static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t o
     revoke->wait.reason = NULL;
     revoke->times++;
     regx_count(rndv->counters, &rndv->counters->regrants, 1);
-    if (rndv->config.grant != REGX_GRANT_OPTIMISTIC) {
-        const regx_control_t message = {.type = REGX_CONTROL_REVOKE, .to = recv->sender};
-
-        regx_control_post(recv->peer->conn, &recv->outbox, &message);
-    }
+    const regx_control_t message = {.type = REGX_CONTROL_REVOKE, .to = recv->sender};
+    regx_control_post(recv->peer->conn, &recv->outbox, &message);
     regx_revoke_set_due(rndv);
 }
 

@@ -12,7 +12,7 @@
 
 /* Of the first byte: the strategy; bits, of which ON_NODE says that the kernel copies to the peer. */
 enum { READ = 3, REMAP = 5 };
-enum { ON_NODE = 0x80, VERIFY = 0x40, REVOCABLE = 0x20, OPTIMISTIC = 0x10 };
+enum { ON_NODE = 0x80, VERIFY = 0x40, REVOCABLE = 0x20 };
 enum { PEER = 7, STRANGER = 9 };
 enum { PAGE = 4096, SLOTS = 8, SLOT = 4096, CHUNK = 8192, LENGTH_MAX = 3 << 16 };
 
@@ -228,9 +228,8 @@ static void begin(uint64_t how)
                                        .chunk_size = CHUNK,
                                        .chunk_depth = 4,
                                        .verify = (how & VERIFY) != 0,
-                                       .grant = (how & REVOCABLE) == 0    ? REGX_GRANT_FINAL
-                                                : (how & OPTIMISTIC) != 0 ? REGX_GRANT_OPTIMISTIC
-                                                                          : REGX_GRANT_SYNCHRONOUS,
+                                       .grant = (how & REVOCABLE) != 0 ? REGX_GRANT_REVOCABLE
+                                                                       : REGX_GRANT_FINAL,
                                        .lost = lost,
                                        .flow = &flow};
 
@@ -447,7 +446,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to)
                     {ON_NODE | REMAP, REGX_CONTROL_ATP_CHUNK},
                     {ON_NODE | REMAP, REGX_CONTROL_NACK},
                     {REVOCABLE | 1, REGX_CONTROL_ATP_CHUNK},
-                    {OPTIMISTIC | REVOCABLE | 1, REGX_CONTROL_NACK}};
+                    {REVOCABLE | 1, REGX_CONTROL_NACK}};
     static const struct {
         regx_path_t path;
         regx_control_type_t type;

@@ -49,8 +49,8 @@ def test_what_nobody_brings_in_does_not_end_as_a_success(mpi: Mpi, strategy: str
 
 
 @pytest.mark.parametrize("backend,grant", [
-    ("none", "final"), ("notifier", "final"), ("hooks", "final"), ("notifier", "synchronous"),
-    ("hooks+notifier", "optimistic")], indirect=["backend"])
+    ("none", "final"), ("notifier", "final"), ("hooks", "final"), ("notifier", "revocable"),
+    ("hooks+notifier", "revocable")], indirect=["backend"])
 @pytest.mark.parametrize("how", ["protected", "pager"])
 def test_so_it_does_with_each_backend_and_grant(mpi: Mpi, how: str, backend: str, grant: str) -> None:
     for side in ("send", "receive"):

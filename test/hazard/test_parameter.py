@@ -69,8 +69,9 @@ REFUSED = [
     ({"transport": "tcp"}, "transport=tcp is not known; allowed: auto, .+"),
     ({"if_include": "lo", "if_exclude": "nosuch0"},
      "if_include and btl_regx_if_exclude are both given; allowed: one"),
-    ({"grant": "synchronous", "rendezvous": "pipeline", "backend": "hooks", "verify": "1"},
-     "grant=synchronous is given with btl_regx_verify=1; allowed: 0"),
+    ({"grant": "optimistic"}, "grant=optimistic is not known; allowed: final, revocable"),
+    ({"grant": "revocable", "rendezvous": "pipeline", "backend": "hooks", "verify": "1"},
+     "grant=revocable is given with btl_regx_verify=1; allowed: 0"),
 ]
 
 

@@ -12,7 +12,7 @@
  *
  * A WAY is a freedom that a parameter of regx gives a program: `drain`, that a buffer is unmapped
  * while a message uses it (btl_regx_inuse=drain), and `replace`, that other pages come under a
- * receive buffer's addresses meanwhile (btl_regx_grant=synchronous). By FILE, which the ranks
+ * receive buffer's addresses meanwhile (btl_regx_grant=revocable). By FILE, which the ranks
  * share, they see to it that the message is under way then.
  */
 #include "shadows/shadow.h"

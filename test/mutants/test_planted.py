@@ -50,7 +50,7 @@ BY_TEST = [
     # What the newer parameters do.
     (Mutant("what had landed is not revoked", "rendezvous/revoke.c",
             "regx_min(offset, regx_min(recv->granted,", "regx_max(offset, regx_min(recv->granted,"),
-     [f"{SHADOW}[synchronous]"], WRONG_BYTE),
+     [f"{SHADOW}[revocable]"], WRONG_BYTE),
     (Mutant("what is received into is not waited for", "rendezvous/recv.c",
             "recv->drain = regx_drain_hold(rndv->registry->drain, base, length);", "recv->drain = 0;"),
      [f"{SHADOW}[drain]"], WRONG_BYTE),

@@ -66,8 +66,7 @@ static void report_change(sim_change_t *change)
 {
     sim_show("memory: reported, %zu bytes", change->length);
     change->reported = true;
-    change->of->outdated =
-        sim.scenario->grant == REGX_GRANT_OPTIMISTIC && change->of->watched && change->again == 0;
+    change->of->outdated = change->of->watched && change->again == 0;
     sim_memory_report((uintptr_t)change->start, (uintptr_t)change->start + change->length);
 }
 

@@ -248,8 +248,7 @@ static const kind_t kinds[] = {
     {"pipeline, with a cache", "pipeline", 64, 300000, REGX_GRANT_FINAL},
     {"direct, with a cache", "direct", 3, 1000000, REGX_GRANT_FINAL},
     {"read, with a cache", "read", 64, 300000, REGX_GRANT_FINAL},
-    {"pipeline, revoked", "pipeline", 64, 300000, REGX_GRANT_SYNCHRONOUS},
-    {"pipeline, granted again", "pipeline", 64, 300000, REGX_GRANT_OPTIMISTIC},
+    {"pipeline, revoked", "pipeline", 64, 300000, REGX_GRANT_REVOCABLE},
 };
 
 static void make_messages(uint64_t seed)
