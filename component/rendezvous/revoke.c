@@ -14,6 +14,7 @@
 #define PATIENCE_NS INT64_C(10000000000)
 #define IMPATIENCE_NS INT64_C(100000000) /* with memory whose changes are not reported */
 #define PAUSE_NS INT64_C(10000000)       /* between two looks in vain, at most */
+#define UNSURE_NS INT64_C(1000000)       /* then the bytes are proven */
 #define LOOKS_MIN 50u
 #define TIMES_MAX 100u
 #define FAILURES_MAX 4u /* writes that fail: it may be the sender's buffer that is gone */
@@ -21,7 +22,7 @@
 /* Why it was given up, and what it waits for. */
 static const char gone[] = "grant: the memory did not come back";
 static const char unreported[] = "grant: changes of the new memory are not reported";
-static const char unsure[] = "grant: the monitor does not know what changed";
+static const char unsure[] = "a change is under way"; /* for which nothing is given up */
 static const char changing[] = "grant: the buffer kept changing";
 
 /* What a receive needs of progress. */
@@ -134,15 +135,23 @@ static bool pauses(const regx_revocable_t *revoke)
     return revoke->wait.reason != NULL && regx_now_ns() < revoke->wait.next;
 }
 
-/* All has landed. */
+/* Nothing of what is not proven can have changed. */
+static bool look_suffices(const look_t *look)
+{
+    return look->state == REGX_WATCH_QUIET ||
+           (look->state == REGX_WATCH_UNSURE && look->recv->revoke.lowest == 0);
+}
+
+/* All has landed. Where a change is under way, which may be of any memory of the process, it is not waited for
+ * long: another may have begun before it ends. Then all bytes are proven, so that it no longer matters. */
 static void end_locked(regx_rndv_t *rndv, look_t *look)
 {
     regx_rndv_recv_t *recv = look->recv;
-    const regx_revocable_t *revoke = &recv->revoke;
+    regx_revocable_t *revoke = &recv->revoke;
     const bool proves =
         revoke->state == REGX_REVOKE_ON_CHANGE && revoke->lowest < recv->buffer.length;
-    const bool ready = revoke->state == REGX_REVOKE_GIVEN_UP ||
-                       (look->state == REGX_WATCH_QUIET && !look->unreadable);
+    const bool ready =
+        revoke->state == REGX_REVOKE_GIVEN_UP || (look_suffices(look) && !look->unreadable);
 
     if (ready) {
         const regx_control_t message = {.type = REGX_CONTROL_ARRIVED,
@@ -155,10 +164,12 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
         regx_control_post(recv->peer->conn, &recv->outbox, &message);
         return;
     }
-    const char *reason = look->unreadable ? gone : unsure;
-    if (waits_too_long(&recv->revoke, reason)) {
-        give_up(look, reason);
-        restart_locked(rndv, recv, reason == unsure ? 0 : revoke->lowest);
+    const bool too_long = waits_too_long(revoke, look->unreadable ? gone : unsure);
+    if (look->unreadable && too_long) {
+        give_up(look, gone);
+        restart_locked(rndv, recv, revoke->lowest);
+    } else if (!look->unreadable && regx_now_ns() - revoke->wait.since > UNSURE_NS) {
+        revoke->lowest = 0;
     }
 }
 
@@ -253,7 +264,7 @@ regx_status_t regx_stage_look(regx_rndv_t *rndv, regx_step_t *step)
         }
         look->state = regx_watch_look(watch, look->purpose == LOOK_END, &first);
         look->changed = first > base ? first - base : 0;
-        if (look->purpose == LOOK_END && look->state == REGX_WATCH_QUIET &&
+        if (look->purpose == LOOK_END && look_suffices(look) &&
             revoke->lowest < recv->buffer.length) {
             look->unreadable =
                 !regx_buffer_prove(recv->buffer.base + revoke->lowest,

@@ -54,14 +54,15 @@ typedef struct sim_scenario {
     bool unexpected; /* each is received when its RTS is there already */
     bool verify;
     regx_granting_t grant;
-    bool cached;  /* registrations are kept; else made for each use */
-    bool reuses;  /* each message has the buffers of the one before it */
-    bool fresh;   /* … but the send buffers: long writes go in parts, of which none can fail */
-    bool final;   /* changes are not reported, so grants are final all the same */
-    bool changes; /* receive buffers are replaced when they are given back */
-    bool deep;    /* the first message is long, and the others are a stream of its sender's */
-    bool adjoins; /* a receive buffer begins in the page in which the one before it ends */
-    bool poor;    /* there is no memory for as much as a slot holds */
+    bool cached;   /* registrations are kept; else made for each use */
+    bool reuses;   /* each message has the buffers of the one before it */
+    bool fresh;    /* … but the send buffers: long writes go in parts, of which none can fail */
+    bool final;    /* changes are not reported, so grants are final all the same */
+    bool changes;  /* receive buffers are replaced when they are given back */
+    bool deep;     /* the first message is long, and the others are a stream of its sender's */
+    bool restless; /* at each look a change is under way, of memory that is nobody's buffer */
+    bool adjoins;  /* a receive buffer begins in the page in which the one before it ends */
+    bool poor;     /* there is no memory for as much as a slot holds */
     bool revokes; /* in some runs chunks wait to be written when REVOKE comes, and are given back */
     const char *always; /* a fault that is there in each run, … */
     unsigned always_at; /* … at that occasion */
@@ -287,13 +288,13 @@ typedef struct sim {
     unsigned stale_count, tick;
     unsigned closed; /* messages */
     unsigned counts[SIM_OCCASIONS];
-    unsigned time;    /* steps */
-    int64_t now;      /* ns */
-    bool corrupt;     /* a byte was changed on the wire, which verify is to find */
-    bool hostile;     /* a peer said what it should not, and was believed: bytes may be wrong */
-    bool may_fail;    /* a request may end with an error */
-    uint64_t refused; /* messages that are to be counted as malformed */
-    uint8_t *memory;  /* of the buffers */
+    unsigned time;      /* steps */
+    int64_t now, began; /* ns; the run */
+    bool corrupt;       /* a byte was changed on the wire, which verify is to find */
+    bool hostile;       /* a peer said what it should not, and was believed: bytes may be wrong */
+    bool may_fail;      /* a request may end with an error */
+    uint64_t refused;   /* messages that are to be counted as malformed */
+    uint8_t *memory;    /* of the buffers */
     size_t memory_size, each;
     uint8_t *content;
     regx_monitor_t monitor; /* what reports changes, in both */

@@ -44,6 +44,15 @@ static void check_empty(sim_process_t *process)
     sim_check(process->peer.waiting == 0);
 }
 
+/* What others change is not waited for, nor does a message go by slots for that. */
+static void check_restless(void)
+{
+    if (sim.scenario->restless && sim.fault == NULL) {
+        sim_check(sim.now - sim.began < 1000000000);
+        sim_check(sim.process[0].counters.regrants + sim.process[1].counters.regrants == 0);
+    }
+}
+
 /* Where nothing fails all goes as the scenario says. */
 static void check_path(uint64_t messages)
 {
@@ -136,6 +145,7 @@ static void run(const sim_fault_t *fault, unsigned at, uint64_t seed)
     sim.seed = sim.chance = seed;
     memset(sim.counts, 0, sizeof(sim.counts));
     sim.time = sim.tick = sim.stale_count = sim.closed = 0;
+    sim.began = sim.now;
     sim.hostile = sim.corrupt = sim.may_fail = false;
     sim.refused = 0;
     memset(sim.changes, 0, sizeof(sim.changes));
@@ -150,6 +160,7 @@ static void run(const sim_fault_t *fault, unsigned at, uint64_t seed)
     check_mismatches();
     check_regrants();
     check_order();
+    check_restless();
     sim_close_process(&sim.process[0]);
     sim_close_process(&sim.process[1]);
     check_counters();

@@ -168,7 +168,7 @@ void sim_memory_excuse(const sim_message_t *message)
 
 static bool nothing_is_unreported(regx_monitor_t *monitor)
 {
-    bool unreported = false;
+    bool unreported = sim.scenario->restless;
 
     for (unsigned i = 0; i < SIM_CHANGES; i++) {
         const sim_change_t *change = &sim.changes[i];
