@@ -33,6 +33,30 @@ int regx_thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
     return error;
 }
 
+#define SPINS 1000 /* 20 to 60 us */
+
+static void pause_briefly(void)
+{
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+void regx_spin_wait(regx_spin_t *lock)
+{
+    for (unsigned i = 1; atomic_load_explicit(&lock->taken, memory_order_relaxed) != 0 ||
+                         atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire) != 0;
+         i++) {
+        if (i % SPINS == 0) {
+            regx_thread_wait(&lock->taken, 1, 1);
+        } else {
+            pause_briefly();
+        }
+    }
+}
+
 void regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds)
 {
     const struct timespec time = {.tv_sec = milliseconds / 1000,

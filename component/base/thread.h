@@ -77,6 +77,28 @@ static inline void regx_unlock(regx_lock_t *lock)
     }
 }
 
+/* A lock for what takes less than a microsecond and happens often: one locked instruction. It is always
+ * real. Who finds it taken looks at it some microseconds, and then takes naps: the thread that has it
+ * may be one that was taken off this very core. */
+typedef struct regx_spin {
+    _Atomic uint32_t taken;
+} regx_spin_t;
+
+void regx_spin_wait(regx_spin_t *lock);
+
+static inline void regx_spin_lock(regx_spin_t *lock)
+{
+    if (__builtin_expect(atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire) != 0,
+                         false)) {
+        regx_spin_wait(lock);
+    }
+}
+
+static inline void regx_spin_unlock(regx_spin_t *lock)
+{
+    atomic_store_explicit(&lock->taken, 0, memory_order_release);
+}
+
 /* ---- threads of our own ----
  * How they are started, sleep and are woken. They make system calls directly instead of through
  * libc: a preloaded tracer may wrap read() or poll(), and take a lock or allocate there, while

@@ -2,7 +2,7 @@
  *
  * Owned memory: what MPI_Alloc_mem gave, registered once, for its life (registry.h).
  */
-#include "registration/cache.h"
+#include "registration/owned.h"
 
 #include <assert.h>
 #include <search.h>
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/fault.h"
+#include "registration/once.h"
 
 #define EVERY_ACCESS (REGX_ACCESS_LOCAL | REGX_ACCESS_ANY_WRITE | REGX_ACCESS_REMOTE_READ)
 
@@ -198,7 +199,7 @@ bool regx_owned_acquire(regx_registry_t *registry, const void *base, size_t leng
     }
     if (begins) {
         const regx_status_t status = regx_mr_register(registry, (void *)block->start, block->length,
-                                                      EVERY_ACCESS, NULL, &made->mr);
+                                                      EVERY_ACCESS, &made->mr);
 
         regx_lock(&owned->lock);
         made->ready = status == REGX_OK;

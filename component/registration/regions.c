@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "registration/cache.h"
+#include "registration/regions.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-static size_t size_of(const regx_regions_t *regions)
-{
-    return regions->capacity * (sizeof(regx_record_t) + sizeof(regx_holding_t));
-}
 
 bool regx_regions_init(regx_regions_t *regions, uint64_t max)
 {
@@ -17,34 +12,30 @@ bool regx_regions_init(regx_regions_t *regions, uint64_t max)
     const size_t capacity = 2 * regx_min(max, REGX_REGIONS_MAX / 2) + 64;
 
     *regions = (regx_regions_t){.capacity = (uint32_t)capacity, .used = 1};
-    regions->records = mmap(NULL, size_of(regions), PROT_READ | PROT_WRITE,
+    regions->records = mmap(NULL, capacity * sizeof(regx_record_t), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (regions->records == MAP_FAILED) {
-        return false;
-    }
-    regions->holdings = (regx_holding_t *)(regions->records + capacity);
-    return true;
+    return regions->records != MAP_FAILED;
 }
 
 void regx_regions_fini(regx_regions_t *regions)
 {
     if (regions->records != MAP_FAILED) {
-        munmap(regions->records, size_of(regions));
+        munmap(regions->records, regions->capacity * sizeof(regx_record_t));
     }
 }
 
-void regx_regions_push(regx_regions_t *regions, uint32_t *list, uint32_t number)
+void regx_regions_push(regx_regions_t *regions, uint32_t *stack, uint32_t number)
 {
-    regions->records[number].next = *list;
-    *list = number;
+    regions->records[number].next = *stack;
+    *stack = number;
 }
 
-uint32_t regx_regions_pop(regx_regions_t *regions, uint32_t *list)
+uint32_t regx_regions_pop(regx_regions_t *regions, uint32_t *stack)
 {
-    const uint32_t number = *list;
+    const uint32_t number = *stack;
 
     if (number != 0) {
-        *list = regions->records[number].next;
+        *stack = regions->records[number].next;
     }
     return number;
 }
@@ -58,8 +49,10 @@ uint32_t regx_regions_take(regx_regions_t *regions)
 
 void regx_regions_put(regx_regions_t *regions, uint32_t number)
 {
-    assert(number > 0 && number < regions->used);
-    assert(regions->records[number].state != REGX_REGION_ALIVE);
+    regx_record_t *record = &regions->records[number];
+
+    assert(number > 0 && number < regions->used && record->state != REGX_REGION_ALIVE);
+    record->state = REGX_REGION_NONE;
     regx_regions_push(regions, &regions->unused, number);
 }
 
@@ -273,16 +266,4 @@ bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t 
 
     *max -= work < *max ? work : *max;
     return all;
-}
-
-/* ---- deregistered, counted ---- */
-
-void regx_mr_deregister(regx_registry_t *registry, regx_mr_t *mr)
-{
-    regx_counters_t *counters = registry->counters;
-    const size_t length = mr->length;
-
-    registry->transport->ops->dereg(registry->transport, mr);
-    atomic_fetch_add(&counters->deregistrations, 1);
-    atomic_fetch_sub(&counters->registered_bytes, length);
 }

@@ -4,6 +4,8 @@
 
 #include "kernel/regx_notify.h"
 #include "registration/cache.h"
+#include "registration/once.h"
+#include "registration/owned.h"
 
 /* ---- the choice of a backend ---- */
 
@@ -97,6 +99,93 @@ void regx_registry_close(regx_registry_t *registry)
     if (registry->cache != NULL) {
         regx_cache_close(registry->cache);
         registry->cache = NULL;
+    }
+}
+
+void regx_registry_progress(regx_registry_t *registry)
+{
+    if (registry->cache != NULL) {
+        regx_cache_progress(registry->cache);
+    }
+}
+
+void regx_registry_count(regx_registry_t *registry)
+{
+    if (registry->cache != NULL) {
+        regx_cache_count(registry->cache);
+    }
+}
+
+/* ---- one use ---- */
+
+static regx_status_t acquire_on_demand(regx_registry_t *registry, void *base, size_t length,
+                                       unsigned access, regx_region_t *region)
+{
+    regx_monitor_t *monitor = registry->monitor;
+
+    if (!monitor->follows(monitor, base, length)) {
+        return regx_once_register(registry, base, length, access, NULL, region);
+    }
+    regx_status_t status = regx_cache_acquire(registry->cache, base, length,
+                                              access | REGX_ACCESS_ON_DEMAND, true, region);
+    if (status == REGX_OK) {
+        status = monitor->ready(monitor, region->mr, base, length, access);
+        if (status != REGX_OK) {
+            regx_region_release(registry, region);
+        }
+    }
+    return status;
+}
+
+regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
+                                  unsigned access, regx_region_t *region)
+{
+    region->over_share = false;
+    if (__builtin_expect(regx_owned_maybe(registry, base), false) &&
+        regx_owned_acquire(registry, base, length, true, region)) {
+        return REGX_OK;
+    }
+    if (registry->cache == NULL) {
+        return regx_once_register(registry, base, length, access, NULL, region);
+    }
+    return registry->on_demand
+               ? acquire_on_demand(registry, base, length, access, region)
+               : regx_cache_acquire(registry->cache, base, length, access, true, region);
+}
+
+bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_t length,
+                              unsigned access, regx_region_t *region)
+{
+    if (regx_owned_maybe(registry, base) &&
+        regx_owned_acquire(registry, base, length, false, region)) {
+        return true;
+    }
+    return registry->cache != NULL && !registry->on_demand &&
+           regx_cache_acquire(registry->cache, base, length, access, false, region) == REGX_OK;
+}
+
+bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
+                            unsigned access)
+{
+    const regx_request_t request = {.address = (uintptr_t)base, .length = length, .access = access};
+
+    if (regx_owned_maybe(registry, base) && regx_owned_seems_kept(registry, base, length)) {
+        return true;
+    }
+    return registry->cache != NULL && !registry->on_demand &&
+           regx_cache_has(registry->cache, &request);
+}
+
+void regx_region_release(regx_registry_t *registry, regx_region_t *region)
+{
+    regx_cache_t *cache = registry->cache;
+
+    if (__builtin_expect(region->kept != 0, true)) {
+        regx_cache_release(cache, region);
+    } else if (region->owned != NULL) {
+        regx_owned_release(registry->owned, region->owned);
+    } else if (cache == NULL || !regx_cache_in_child(cache)) {
+        regx_once_deregister(registry, region);
     }
 }
 

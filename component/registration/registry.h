@@ -74,7 +74,6 @@ typedef struct regx_cache_config {
     uint64_t
         count; /* regions kept, no more than the device has; REGX_UNLIMITED allowed (then what the
                          table holds) */
-    bool admit_first; /* for tests: also a range's first use pushes out others */
     /* That may be registered at a time for one use each, of what the device pins, with a cache or
      * without: half to send from, half to receive into; 0: as much as it takes. */
     uint64_t once_bytes;

@@ -31,7 +31,7 @@ bool cache_open(const char *name, cache_kind_t *kind, char *why, size_t size);
 int cache_acquire(void *base, size_t length, cache_use_t *use);
 void cache_release(cache_use_t *use);
 
-// What a hit asks the kernel, alone. false: this one asks nothing.
+// What a hit asks the monitor, alone. false: this one asks nothing.
 bool cache_query(void);
 
 // Does what is left to do, until nothing dead is registered any more.

@@ -10,7 +10,6 @@
 #include "bench.h"
 #include "compat/compat.h"
 #include "opal/runtime/opal.h"
-#include "registration/monitor/uffd.h"
 #include "registration/registry.h"
 
 static struct {
@@ -94,10 +93,9 @@ void cache_release(cache_use_t *use)
 
 bool cache_query(void)
 {
-    const regx_monitor_t *monitor = regx.choice.monitor;
+    regx_monitor_t *monitor = regx.choice.monitor;
 
-    return monitor != NULL && monitor->query != NULL &&
-           (regx_uffd_is_idle(monitor->query->file.fd), true);
+    return monitor != NULL && monitor->valid != NULL && (monitor->valid(monitor), true);
 }
 
 // Progress does a bounded amount each time. What the notifier has read it may not have logged yet.

@@ -18,7 +18,7 @@ CANNOT = 3  # what the program ends with where a backend cannot be had
 BACKENDS = ("none", "hooks", "retain", "notifier", "hooks+notifier", "kernel")
 BASE = "hooks"  # what figures are set in relation to
 METRICS = {
-    "query": ("the notifier's query, in a function of its own", "ns"),
+    "query": ("what is asked of the notifier or the module, alone", "ns"),
     **{f"{name}_{count}": (f"hit, {who}, {count:,} regions", "ns")
        for name, who in (("hit", "one thread"), ("hit_same", "two at once, the same"),
                          ("hit_four", "four at once, the same"),

@@ -7,8 +7,8 @@
  *
  * Each part says of which file in registration/ it is, and uses the names of its functions. Proven: a look-up
  * never answers with a region whose pages were changed between the start of its pinning and the start of the
- * look-up; and no deadlock. Memory is sequentially consistent. Not in it: how uses are counted and regions
- * retired (test/unit/registration/test_races.c), and the ring of the log (inval_log.pml).
+ * look-up; what is used stays registered; and no deadlock. Memory is sequentially consistent. Not in it: the
+ * ring of the log (inval_log.pml).
  */
 #ifndef THREADS
 #define THREADS 1
@@ -34,9 +34,14 @@ byte head, whole; /* changes logged or being logged, and those that are whole */
 bit sequence;
 byte interest;
 
-/* ---- the cache */
-bool locked, alive;
-byte applied, pinned; /* the pages that the device has */
+/* ---- the cache: two records, of which one is alive at a time */
+#define RECORDS 2
+mtype = {FREE, ALIVE, DEAD, RETIRED};
+bool locked;
+byte applied;
+mtype state[RECORDS] = FREE;
+byte uses[RECORDS], pinned[RECORDS]; /* the pages that the device has */
+#define ALIVE_ONE (state[0] == ALIVE || state[1] == ALIVE)
 
 byte finished;
 
@@ -49,27 +54,27 @@ inline log_change()
     fi
 }
 
-/* regx_cache_catch_up_locked, with the lock held: it may stop before any change. */
+/* regx_cache_catch_up_locked: it may stop before any change. */
 inline catch_up()
 {
     top = head;
     cursor = applied;
-#ifdef BREAK_APPLY_ORDER
-    applied = top;
-#endif
     do
-    :: cursor == top || cursor == whole -> break
+    :: cursor >= top || cursor == whole -> break
     :: cursor < top && cursor < whole ->
         atomic {
             if
-            :: alive -> alive = false; interest--
+            :: state[0] == ALIVE -> state[0] = DEAD; interest--
+            :: state[1] == ALIVE -> state[1] = DEAD; interest--
             :: else
             fi;
             cursor++
         }
     :: cursor < top -> break
     od;
-#ifndef BREAK_APPLY_ORDER
+#ifdef BREAK_PASSED
+    applied = top;
+#else
     applied = cursor;
 #endif
     atomic { top = 0; cursor = 0 }
@@ -80,30 +85,38 @@ inline lock()
     atomic { !locked -> locked = true }
 }
 
-#define CHECK(condition, otherwise) if :: condition :: else -> goto otherwise fi
+/* regx_monitor_is_settled, and the head that is read behind it */
 #ifdef BREAK_NO_QUERY
-#define QUIET(otherwise) skip
+#define QUERY skip
 #else
-#define QUIET(otherwise) CHECK(changing == 0, otherwise)
+#define QUERY settled = settled && changing == 0
 #endif
 #ifdef BREAK_NO_SEQUENCE
-#define LOGGED(otherwise) skip
+#define SEQUENCE skip
 #else
-#define LOGGED(otherwise) CHECK(sequence == 0, otherwise)
+#define SEQUENCE settled = settled && sequence == 0
 #endif
-/* cache.c: is_current */
-#define EPOCH(otherwise) \
-    epoch = head; \
-    if :: epoch == applied -> epoch = 0 :: else -> epoch = 0; goto otherwise fi
+#define HEAD epoch = head
 #ifdef BREAK_QUERY_LATE
-#define CHECKS(otherwise) LOGGED(otherwise); EPOCH(otherwise); QUIET(otherwise)
+#define LOOK SEQUENCE; HEAD; QUERY
 #else
-#define CHECKS(otherwise) QUIET(otherwise); LOGGED(otherwise); EPOCH(otherwise)
+#ifdef BREAK_HEAD_EARLY
+#define LOOK HEAD; QUERY; SEQUENCE
+#else
+#define LOOK QUERY; SEQUENCE; HEAD
+#endif
+#endif
+/* Each change touches the buffer. */
+#ifdef BREAK_PENDING
+#define UNTOUCHED true
+#else
+#define UNTOUCHED (applied >= epoch || head == applied)
 #endif
 
 proctype application()
 {
-    byte start, since, got, epoch, round, top, cursor;
+    byte start, since, got, epoch, round, top, cursor, n;
+    bit settled;
 
     do
     :: round == ROUNDS -> break
@@ -111,29 +124,24 @@ proctype application()
         round++;
         start = pages; /* the buffer as the application has it now */
 
-        /* cache.c: try_use */
-        CHECKS(slow);
-        atomic {
-            CHECK(alive, slow);
-            assert(pinned >= start);
-            goto next
-        }
-slow:   /* miss.c: use_found_locked. Not all that changed need have ended. */
+        /* cache.c: regx_cache_look_up */
+        settled = 1;
+        LOOK;
         lock();
-        catch_up();
         if
-        :: alive ->
-            QUIET(once);
-            LOGGED(once);
-#ifndef BREAK_PENDING
-            CHECK(head == applied, once);
-#endif
-            assert(pinned >= start);
-            goto once
+        :: applied < epoch -> catch_up()
+        :: else
+        fi;
+        if
+        :: atomic { ALIVE_ONE -> n = (state[0] == ALIVE -> 0 : 1) };
+            if
+            :: settled && UNTOUCHED -> assert(pinned[n] >= start); goto use
+            :: else -> goto once
+            fi
         :: else -> locked = false
         fi;
 
-        /* miss.c: register_admitted; uffd.c: subscribe */
+        /* miss.c: regx_cache_acquire; uffd.c: subscribe */
 #ifndef BREAK_INTEREST
         interest++;
 #endif
@@ -148,25 +156,36 @@ slow:   /* miss.c: use_found_locked. Not all that changed need have ended. */
         interest++;
 #endif
         got = pages; /* the device pins, no lock held */
-        lock();
 
-        /* miss.c: publish_locked. It also asks query and sequence; this holds without. */
+        /* miss.c: publish. It also asks query and sequence; this holds without. */
+        lock();
         catch_up();
         atomic {
             if
 #ifdef BREAK_INSERT
-            :: !alive -> alive = true; pinned = got
+            :: !ALIVE_ONE && (state[0] == FREE || state[1] == FREE) ->
 #else
-            :: !alive && head == since -> alive = true; pinned = got
+            :: !ALIVE_ONE && head == since && (state[0] == FREE || state[1] == FREE) ->
 #endif
+                n = (state[0] == FREE -> 0 : 1);
+                state[n] = ALIVE;
+                pinned[n] = got;
+                goto use
             :: else -> interest-- /* for this use alone */
             fi
         }
 once:
         locked = false;
+        goto next;
+
+use:    /* regx_cache_use_locked, and what it is used for */
+        atomic { uses[n]++; locked = false };
+        assert(state[n] == ALIVE || state[n] == DEAD);
+        lock(); /* regx_cache_release */
+        atomic { uses[n]--; locked = false };
 next:
         start = 0;
-        d_step { since = 0; got = 0 }
+        d_step { since = 0; got = 0; epoch = 0; n = 0; settled = 0 }
     od;
     finished++
 }
@@ -217,14 +236,23 @@ end_idle:
     od
 }
 
-/* cache.c: regx_registry_progress */
+#ifdef BREAK_USES
+#define UNUSED(n) state[n] == DEAD
+#else
+#define UNUSED(n) state[n] == DEAD && uses[n] == 0
+#endif
+
+/* cache.c: regx_cache_progress, regx_cache_retire */
 proctype progress()
 {
     byte top, cursor;
 
     do
     :: head != applied -> lock(); catch_up(); locked = false
-    :: atomic { finished == THREADS + CHANGERS && head == applied && !locked -> break }
+    :: atomic { !locked && UNUSED(0) -> state[0] = RETIRED }; state[0] = FREE
+    :: atomic { !locked && UNUSED(1) -> state[1] = RETIRED }; state[1] = FREE
+    :: atomic { finished == THREADS + CHANGERS && head == applied && !locked &&
+                state[0] != DEAD && state[1] != DEAD -> break }
     od
 }
 
@@ -234,7 +262,7 @@ init
     atomic {
         if /* the cache is empty, or holds the buffer */
         :: true
-        :: alive = true; interest = 1; armed = true
+        :: state[0] = ALIVE; interest = 1; armed = true
         fi;
         do
         :: id < THREADS -> run application(); id++

@@ -80,11 +80,6 @@ inline copy()
     fi
 #endif
 
-/* cache.c: is_current */
-#define EPOCH(otherwise) \
-    epoch = head; \
-    if :: epoch == applied -> epoch = 0 :: else -> epoch = 0; goto otherwise fi
-
 inline lock()
 {
     atomic { !locked -> locked = true }
@@ -105,6 +100,7 @@ inline catch_up()
 proctype application()
 {
     byte start, since, got, epoch, round, top, cursor, upto[CHANGERS];
+    bit settled;
 
     do
     :: round == ROUNDS -> break
@@ -112,23 +108,25 @@ proctype application()
         round++;
         start = pages;
 
-        /* cache.c: try_use */
-        VALID(slow);
-        EPOCH(slow);
-        atomic {
-            if :: alive :: else -> goto slow fi;
-            assert(pinned >= start);
-            goto next
-        }
-slow:   lock();
-        catch_up();
-        locked = false;
+        /* cache.c: regx_cache_look_up */
+        settled = 0;
+        VALID(asked);
+        settled = 1;
+asked:  epoch = head;
+        lock();
         if
-        :: alive -> goto next /* for this use alone */
+        :: applied < epoch -> catch_up()
         :: else
         fi;
+        if
+        :: alive -> /* where it is not settled the buffer is registered for this use alone */
+            assert(!settled || pinned >= start);
+            locked = false;
+            goto next
+        :: else -> locked = false
+        fi;
 
-        /* miss.c: register_admitted; kernel.c: subscribe */
+        /* miss.c: regx_cache_acquire; kernel.c: subscribe */
         interest++;
 #ifdef BREAK_PIN_FIRST
         got = pages;
@@ -159,9 +157,9 @@ slow:   lock();
 #ifndef BREAK_PIN_FIRST
         got = pages;
 #endif
-        lock();
-        /* miss.c: publish_locked */
+        /* miss.c: publish */
         VALID(refuse);
+        lock();
         catch_up();
         atomic {
             if
@@ -175,11 +173,11 @@ slow:   lock();
         };
         locked = false;
         goto next;
-refuse: atomic { watches--; interest--; locked = false };
+refuse: atomic { watches--; interest-- };
 next:
         start = 0;
         d_step {
-            since = 0; got = 0; upto[0] = 0;
+            since = 0; got = 0; epoch = 0; settled = 0; upto[0] = 0;
 #if CHANGERS > 1
             upto[1] = 0
 #endif
@@ -214,7 +212,7 @@ proctype changer(byte me)
     finished++
 }
 
-/* cache.c: regx_registry_progress */
+/* cache.c: regx_cache_progress */
 proctype progress()
 {
     byte top, cursor;

@@ -64,7 +64,7 @@ def restore(file):
 
 for at in files:
     process.write_memory(at, bytes([0xcc]))
-await_receiver(" registration/cache.c")
+await_receiver(" registration/registration.c")
 gdb.Breakpoint(f"*{gdb.newest_frame().older().pc()}", temporary=True)  # where it returns to
 gdb.execute("continue")
 while (at := gdb.newest_frame().pc() - 1) in files:

@@ -28,16 +28,18 @@ MUTANTS = [
             "            regx_inval_log_write(notifier->super.log, changes[i].start, changes[i].end);\n",
             "property"),
     planted("the query is not asked", "cache.c",
-            "cache->queries = cache->monitor->valid != NULL;", "cache->queries = false;", "storm"),
+            "settled = regx_monitor_is_settled(cache->monitor);", "settled = true;", "storm"),
     planted("a new region is not checked", "miss.c",
-            "!is_true_since(cache, request, entry.start, entry.end, request->since) ||", "",
+            "!regx_inval_log_touched(cache->log, asked->since, entry.start, entry.end, true) &&", "",
             "storm", "glance", marks=pytest.mark.full),  # found after 2 to 8 s
-    planted("the log counts as read before its regions are ended", "retire.c",
-            "    while (applied != head && left > 0) {\n",
-            "    atomic_store(&cache->applied, head);\n    usleep(30);\n"
-            "    while (applied != head && left > 0) {\n", "storm", "glance"),
-    planted("a region in use is deregistered", "retire.c",
-            "return !cache->limbo.closing && uses != 0;", "return false;", "storm", "glance", found="oracle: "),
+    planted("the head is read before the query", "cache.c",
+            "    const bool settled = regx_monitor_is_settled(cache->monitor);\n"
+            "    const uint64_t head = atomic_load_explicit(&log->head, memory_order_acquire);\n",
+            "    const uint64_t head = atomic_load_explicit(&log->head, memory_order_acquire);\n    usleep(30);\n"
+            "    const bool settled = regx_monitor_is_settled(cache->monitor);\n", "storm"),
+    planted("a region in use is deregistered", "cache.c",
+            "    if (record->uses == 0) {\n        bury_locked(cache, number);\n",
+            "    {\n        bury_locked(cache, number);\n", "storm", "glance", found="oracle: |.*Assertion"),
 ]
 
 

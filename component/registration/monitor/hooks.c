@@ -453,7 +453,6 @@ static regx_status_t start(const regx_monitor_config_t *config, regx_monitor_t *
     if (notifier != NULL) {
         own->super.has_thread = notifier->has_thread;
         own->super.valid = hooks_valid;
-        own->super.query = notifier->query;
     }
     own->super.log = notifier != NULL ? notifier->log : regx_inval_log_open();
     own->canary =

@@ -221,8 +221,6 @@ static regx_status_t make(regx_kernel_t *kernel, regx_error_t error)
     if (madvise((void *)kernel->page, sizeof(*kernel->page), MADV_DONTFORK) != 0) {
         return lacks(error, "madvise of " REGX_NOTIFY_PATH);
     }
-    kernel->super.told = (const _Atomic uint64_t *)&kernel->page->told;
-    kernel->super.logged = &kernel->read;
     kernel->ours = regx_process_mark();
     if (kernel->ours == NULL) {
         return lacks(error, "page that is wiped on fork");
@@ -245,6 +243,7 @@ static regx_status_t kernel_start(const regx_monitor_config_t *config, regx_moni
     *kernel = (regx_kernel_t){
         .super = {.trace = config->trace,
                   .valid = valid,
+                  .logs_when_asked = true,
                   .subscribe = subscribe,
                   .unsubscribe = unsubscribe,
                   .stop = stop},

@@ -139,17 +139,11 @@ struct regx_monitor {
                                   change is made, and lets it wait; else NULL */
 
     /* Whether no change of watched memory is between its start and its entry in the log. Asked on
-     * each look-up, after the use is counted and before sequence and head are read. Any thread;
-     * allocates nothing. NULL: changes are logged before they happen, there is nothing to ask. */
+     * each look-up, before sequence and head are read. Any thread; allocates nothing. NULL: changes
+     * are logged before they happen, there is nothing to ask. */
     bool (*valid)(regx_monitor_t *monitor);
-
-    /* Not NULL: `valid` is regx_uffd_is_idle of this one and nothing more. A hit then calls that
-     * directly, which saves a call through a pointer. */
-    const struct regx_uffd *query;
-    /* Not NULL: where both words are equal there is no news, and `valid` need not be called. Where they
-     * differ `valid` first copies the news into the log, since this monitor has no thread that does. A
-     * child of fork may not read them. */
-    const _Atomic uint64_t *told, *logged;
+    bool logs_when_asked; /* `valid` first copies the news into the log, for no thread does */
+    const struct regx_uffd *query; /* the notifier's userfaultfd, for check/; else NULL */
 
     /* Makes changes of that range known from now on. Called before pinning, with no lock of the
      * cache held. *since is the head of the log as it was before watching began. REGX_DENIED: the
@@ -201,7 +195,7 @@ static inline bool regx_monitor_is_settled(regx_monitor_t *monitor)
 /* Changes that are known come into the log, if that is left to who asks. */
 static inline void regx_monitor_poll(regx_monitor_t *monitor)
 {
-    if (monitor->told != NULL) {
+    if (monitor->logs_when_asked) {
         (void)monitor->valid(monitor);
     }
 }

@@ -105,9 +105,9 @@ registry_t *registry_open_none(uint64_t once_bytes)
     return registry_open_over(NULL, &(regx_cache_config_t){.once_bytes = once_bytes});
 }
 
-registry_t *registry_open(uint64_t bytes, uint64_t count, bool admit_first, bool asks)
+registry_t *registry_open(uint64_t bytes, uint64_t count, bool asks)
 {
-    const regx_cache_config_t config = {.bytes = bytes, .count = count, .admit_first = admit_first};
+    const regx_cache_config_t config = {.bytes = bytes, .count = count};
     registry_t *r = calloc(1, sizeof(*r));
 
     assert_non_null(r);
@@ -123,23 +123,14 @@ registry_t *registry_open(uint64_t bytes, uint64_t count, bool admit_first, bool
 
 registry_t *registry_open_large(bool asks)
 {
-    return registry_open(UNLIMITED, UNLIMITED, false, asks);
+    return registry_open(UNLIMITED, UNLIMITED, asks);
 }
 
-void registry_use_fences(regx_cache_t *cache, bool fences)
+registry_t *registry_open_threaded(uint64_t count, bool asks)
 {
-    if (fences) {
-        cache->fences = true;
-        cache->fast = UINT64_MAX;
-    }
-}
-
-registry_t *registry_open_threaded(uint64_t count, bool asks, bool fences)
-{
-    registry_t *r = registry_open(REGX_UNLIMITED, count, true, asks);
+    registry_t *r = registry_open(REGX_UNLIMITED, count, asks);
 
     r->counters.threads = true;
-    registry_use_fences(r->cache, fences);
     return r;
 }
 

@@ -45,7 +45,7 @@ typedef struct registry {
 } registry_t;
 
 /* asks: the monitor is one that is asked (a notifier); else all is logged before it happens. */
-registry_t *registry_open(uint64_t bytes, uint64_t count, bool admit_first, bool asks);
+registry_t *registry_open(uint64_t bytes, uint64_t count, bool asks);
 
 registry_t *registry_open_large(bool asks);
 
@@ -55,10 +55,7 @@ registry_t *registry_open_over(regx_monitor_t *monitor, const regx_cache_config_
 /* Keeps nothing, and pins so much at a time; 0: as much as it takes. */
 registry_t *registry_open_none(uint64_t once_bytes);
 
-/* As where the kernel has no membarrier. */
-void registry_use_fences(regx_cache_t *cache, bool fences);
-
-registry_t *registry_open_threaded(uint64_t count, bool asks, bool fences);
+registry_t *registry_open_threaded(uint64_t count, bool asks);
 
 /* Everything must be released. */
 void registry_close(registry_t *r);

@@ -5,7 +5,7 @@
 #include "registry.h"
 
 REGISTRY_TEST(a_region_covers_exactly_the_pages_that_were_asked_for,
-              registry_open(UNLIMITED, UNLIMITED, false, true))
+              registry_open(UNLIMITED, UNLIMITED, true))
 {
     static const struct {
         uintptr_t base;
@@ -36,7 +36,7 @@ REGISTRY_TEST(a_region_covers_exactly_the_pages_that_were_asked_for,
     assert_int_equal(r->deregs, 0);
 }
 
-REGISTRY_TEST(more_access_replaces_the_region, registry_open(UNLIMITED, UNLIMITED, false, false))
+REGISTRY_TEST(more_access_replaces_the_region, registry_open(UNLIMITED, UNLIMITED, false))
 {
     regx_region_t local, both;
 
@@ -66,7 +66,7 @@ REGISTRY_TEST(more_access_replaces_the_region, registry_open(UNLIMITED, UNLIMITE
 
 /* What was writable once need not be so for ever: the new use must not fail for the old one. */
 REGISTRY_TEST(access_that_is_refused_by_now_is_not_asked_again,
-              registry_open(UNLIMITED, UNLIMITED, false, false))
+              registry_open(UNLIMITED, UNLIMITED, false))
 {
     regx_region_t region;
 
@@ -103,7 +103,7 @@ UNIT_TEST(what_is_kept_is_found_without_registering)
     const unsigned access = REGX_ACCESS_REMOTE_WRITE;
 
     for (int asks = 0; asks <= 1; asks++) {
-        registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, asks);
+        registry_t *r = registry_open(UNLIMITED, UNLIMITED, asks);
 
         assert_false(found_kept(r, 0x100000, 0x4000, access));
         registry_use(r, 0x100000, 0x4000);
@@ -135,7 +135,7 @@ UNIT_TEST(what_is_kept_is_found_without_registering)
 #define TAG ((uintptr_t)1 << 56) /* the lowest that an address may have */
 
 /* Whoever reports a change of that memory names it without its tag. */
-REGISTRY_TEST(an_address_with_a_tag_serves_one_use, registry_open(UNLIMITED, UNLIMITED, true, true))
+REGISTRY_TEST(an_address_with_a_tag_serves_one_use, registry_open(UNLIMITED, UNLIMITED, true))
 {
     for (uintptr_t tag = TAG; tag != 0; tag <<= 1) {
         for (unsigned i = 0; i < 2; i++) {
@@ -144,7 +144,7 @@ REGISTRY_TEST(an_address_with_a_tag_serves_one_use, registry_open(UNLIMITED, UNL
     }
 }
 
-REGISTRY_TEST(what_cannot_be_a_range_is_refused, registry_open(UNLIMITED, UNLIMITED, false, true))
+REGISTRY_TEST(what_cannot_be_a_range_is_refused, registry_open(UNLIMITED, UNLIMITED, true))
 {
     static const struct {
         uintptr_t base;
@@ -182,7 +182,7 @@ UNIT_TEST(any_registration_may_fail)
 
     for (unsigned n = 1; n < STEPS; n++) {
         for (unsigned times = 1; times <= 2; times++) {
-            registry_t *r = registry_open(8 * PAGE, UNLIMITED, false, true);
+            registry_t *r = registry_open(8 * PAGE, UNLIMITED, true);
             unsigned failed = 0;
             uint64_t random = 7;
 
@@ -227,7 +227,6 @@ static void run(void *(*function)(void *), void *argument)
 typedef struct job {
     registry_t *r;
     regx_region_t regions[8];
-    served_t served[8];
 } job_t;
 
 static void *release_all(void *argument)
@@ -252,87 +251,23 @@ static void *acquire_all(void *argument)
 
 UNIT_TEST(a_release_by_another_thread_counts)
 {
-    for (int fences = 0; fences <= 1; fences++) {
-        job_t job = {.r = registry_open_threaded(1, false, fences)};
+    job_t job = {.r = registry_open_threaded(1, false)};
 
-        for (unsigned round = 0; round < 4; round++) {
-            /* By this thread and another, or by two others; both ways. */
-            if (round % 2 == 0) {
-                acquire_all(&job);
-            } else {
-                run(acquire_all, &job);
-            }
-            assert_int_equal(registry_served(job.r, 0x900000, PAGE), ONCE); /* no room: in use */
-            if (round / 2 == 0) {
-                run(release_all, &job);
-            } else {
-                release_all(&job);
-            }
-            assert_int_equal(registry_served(job.r, 0x900000, PAGE), MISS);
-            assert_int_equal(job.r->live, 1);
+    for (unsigned round = 0; round < 4; round++) {
+        /* By this thread and another, or by two others; both ways. */
+        if (round % 2 == 0) {
+            acquire_all(&job);
+        } else {
+            run(acquire_all, &job);
         }
-        registry_close(job.r);
-    }
-}
-
-static void *serve_all(void *argument)
-{
-    job_t *job = argument;
-
-    for (unsigned i = 0; i < 8; i++) {
-        job->served[i] = registry_served(job->r, 0x100000, PAGE);
-    }
-    return NULL;
-}
-
-UNIT_TEST(threads_that_end_leave_their_states_and_their_uses)
-{
-    job_t job = {.r = registry_open_threaded(REGX_UNLIMITED, false, false)};
-
-    registry_use(job.r, 0x100000, PAGE);
-    for (unsigned round = 0; round < 50; round++) {
-        run(serve_all, &job);
-        for (unsigned i = 0; i < 8; i++) {
-            assert_int_equal(job.served[i], HIT);
+        assert_int_equal(registry_served(job.r, 0x900000, PAGE), ONCE); /* no room: in use */
+        if (round / 2 == 0) {
+            run(release_all, &job);
+        } else {
+            release_all(&job);
         }
+        assert_int_equal(registry_served(job.r, 0x900000, PAGE), MISS);
+        assert_int_equal(job.r->live, 1);
     }
-    run(acquire_all, &job); /* its uses outlive it */
-    registry_log(job.r, 0x100000, PAGE);
-    run(serve_all, &job);
-    assert_int_equal(job.served[0], MISS);
-    assert_int_equal(job.r->live, 2);
-    regx_registry_progress(&job.r->registry);
-    assert_int_equal(job.r->live, 2);
-    release_all(&job);
-    regx_registry_progress(&job.r->registry);
-    assert_int_equal(job.r->live, 1);
-    assert_int_equal(job.r->counters.hits, 50 * 8 + 8 + 7);
     registry_close(job.r);
-}
-
-/* ---- dead and in use ---- */
-
-static void end_it_while_asking(registry_t *r)
-{
-    r->asking = NULL;
-    registry_log(r, 0x100000, PAGE);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->counters.invalidations, 1);
-    assert_int_equal(r->live, 1); /* in use, as far as anybody can see */
-}
-
-/* It was looked at while the look-up held it: the look-up is the last to know. */
-UNIT_TEST(a_refused_use_that_held_up_deregistering_has_it_tried_again)
-{
-    for (int fences = 0; fences <= 1; fences++) {
-        registry_t *r = registry_open_threaded(REGX_UNLIMITED, true, fences);
-
-        registry_use(r, 0x100000, PAGE);
-        r->asking = end_it_while_asking;
-        assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
-        assert_null(r->asking);
-        regx_registry_progress(&r->registry);
-        assert_int_equal(r->live, 1); /* the new one */
-        registry_close(r);
-    }
 }

@@ -8,7 +8,7 @@
 
 /* ---- the budget ---- */
 
-REGISTRY_TEST(what_is_in_use_is_not_given_up, registry_open(UNLIMITED, 4, true, false))
+REGISTRY_TEST(what_is_in_use_is_not_given_up, registry_open(UNLIMITED, 4, false))
 {
     regx_region_t regions[4], more;
 
@@ -32,90 +32,37 @@ REGISTRY_TEST(what_is_in_use_is_not_given_up, registry_open(UNLIMITED, 4, true, 
     }
 }
 
-static uint32_t number_of(registry_t *r, uintptr_t start, size_t length)
+/* What was hit stays for a round, though it was registered first; also what is in use just now. */
+REGISTRY_TEST(what_was_not_hit_lately_is_given_up, registry_open(UNLIMITED, 8, false))
 {
-    return regx_index_cover(&r->cache->index, start, start + length, REGX_ACCESS_REMOTE_WRITE);
-}
+    static const uintptr_t again[] = {3, 1, 6}, given_up[] = {2, 4, 5, 8, 1, 9};
+    regx_region_t used, region;
 
-/* Used alike: the cheapest per byte goes. The same cost: the least used goes. */
-UNIT_TEST(eviction_weighs_cost_and_use_against_bytes)
-{
-    static const uint32_t costs[] = {5000, 800, 3000, 700, 9000, 650, 2000, 100000};
-    static const size_t sizes[] = {4, 4, 4, 1, 4, 2, 4, 16}; /* pages */
-    static const unsigned expected[] = {1, 5, 6, 3, 2, 0, 4, 7};
-    enum { COUNT = sizeof(costs) / sizeof(costs[0]) };
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, true, false);
-
-    for (unsigned i = 0; i < COUNT; i++) {
-        const uintptr_t start = (uintptr_t)(i + 1) << 20;
-
-        registry_use(r, start, sizes[i] * PAGE);
-        for (unsigned j = 0; j < 9; j++) {
-            assert_int_equal(registry_served(r, start, sizes[i] * PAGE), HIT);
-        }
-        r->cache->holdings[number_of(r, start, sizes[i] * PAGE)].cost = costs[i];
+    for (uintptr_t i = 1; i <= 8; i++) {
+        assert_int_equal(registry_served(r, i << 20, PAGE), MISS);
     }
-    r->no_room = true;
-    r->refusals = 0;
-    for (unsigned i = 0; i < COUNT; i++) {
-        regx_region_t region;
-
-        r->refusal = REGX_NO_MEMORY;
-        r->refusals = 2; /* give up one region of a page at least, and still fail */
-        assert_int_equal(registry_try(r, 0x80000000, PAGE, REGX_ACCESS_LOCAL, &region),
-                         REGX_NO_MEMORY);
+    registry_get(r, 7 << 20, PAGE, &used);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(registry_served(r, again[i] << 20, PAGE), HIT);
+    }
+    for (unsigned i = 0; i < 6; i++) {
+        assert_int_equal(registry_served(r, (uintptr_t)(i + 9) << 20, PAGE), MISS);
         assert_int_equal(r->deregs, i + 1);
-        assert_int_equal(r->deregistered[i], (uintptr_t)(expected[i] + 1) << 20);
+        assert_int_equal(r->deregistered[i], given_up[i] << 20);
     }
-    registry_close(r);
-
-    r = registry_open(UNLIMITED, 10, true, false);
-    for (uintptr_t i = 1; i <= 10; i++) {
-        for (uintptr_t j = 0; j < (i == 7 ? 2 : 20); j++) {
-            registry_use(r, i << 20, PAGE);
-        }
-        r->cache->holdings[number_of(r, i << 20, PAGE)].cost = 1000;
-    }
-    registry_use(r, 0x80000000, PAGE);
-    assert_int_equal(r->deregistered[0], 7 << 20);
-    registry_close(r);
-}
-
-/* ---- admission ---- */
-
-UNIT_TEST(a_first_use_does_not_push_out_others)
-{
-    enum { WARM = 100, FRESH = 3000 };
-    registry_t *r = registry_open(UNLIMITED, WARM, false, true);
-
-    for (uintptr_t i = 1; i <= WARM; i++) {
-        assert_int_equal(registry_served(r, i << 16, PAGE), MISS); /* there is room */
-    }
-    for (uintptr_t i = 1; i <= FRESH; i++) {
-        assert_int_equal(registry_served(r, (i + 1000) << 16, PAGE), ONCE);
-        assert_int_equal(r->live, WARM);
-    }
-    assert_int_equal(r->subscribes, WARM); /* nor is watched what is not kept */
-    for (uintptr_t i = 1; i <= WARM; i++) {
-        assert_int_equal(registry_served(r, i << 16, PAGE), HIT);
-    }
-    assert_int_equal(r->counters.evictions, 0);
-    /* The second use of one of the latest counts. */
-    assert_int_equal(registry_served(r, (uintptr_t)(FRESH + 1000) << 16, PAGE), MISS);
-    assert_int_equal(registry_served(r, (uintptr_t)(FRESH + 1000) << 16, PAGE), HIT);
-    assert_int_equal(r->counters.evictions, 1);
-    registry_close(r);
-
-    r = registry_open(UNLIMITED, WARM, true, false);
-    for (uintptr_t i = 1; i <= 2 * WARM; i++) {
-        assert_int_equal(registry_served(r, i << 16, PAGE), MISS);
-    }
-    assert_int_equal(r->counters.evictions, WARM);
-    registry_close(r);
+    regx_region_release(&r->registry, &used);
+    assert_int_equal(registry_served(r, 0x80000000, PAGE), MISS);
+    assert_int_equal(r->deregistered[6], 3 << 20);
+    /* The same where the device has no room. */
+    r->refusal = REGX_NO_MEMORY;
+    r->refusals = 1;
+    assert_int_equal(registry_try(r, 10 << 20, PAGE, REGX_ACCESS_REMOTE_READ, &region), REGX_OK);
+    regx_region_release(&r->registry, &region);
+    assert_int_equal(r->counters.evictions, 8);
 }
 
 /* What cannot be watched pushes no region out, however often it is used. */
-REGISTRY_TEST(what_cannot_be_watched_is_not_kept, registry_open(UNLIMITED, 4, false, true))
+REGISTRY_TEST(what_cannot_be_watched_is_not_kept, registry_open(UNLIMITED, 4, true))
 {
     for (uintptr_t i = 1; i <= 4; i++) {
         registry_use(r, i << 16, PAGE);
@@ -133,7 +80,7 @@ REGISTRY_TEST(what_cannot_be_watched_is_not_kept, registry_open(UNLIMITED, 4, fa
 /* ---- refusals ---- */
 
 REGISTRY_TEST(a_refusal_gives_up_others_and_tries_once_more,
-              registry_open(UNLIMITED, UNLIMITED, false, false))
+              registry_open(UNLIMITED, UNLIMITED, false))
 {
     regx_region_t held, region;
 
@@ -168,7 +115,7 @@ REGISTRY_TEST(a_refusal_gives_up_others_and_tries_once_more,
 /* ---- what is not kept, and what is dead ---- */
 
 REGISTRY_TEST(what_is_not_kept_is_bounded_and_what_is_kept_is_not,
-              registry_open(4 * PAGE, UNLIMITED, true, false))
+              registry_open(4 * PAGE, UNLIMITED, false))
 {
     regx_region_t once, kept, more;
 
@@ -226,7 +173,7 @@ static void use_pages(registry_t *r, uintptr_t first, uintptr_t last)
 UNIT_TEST(what_is_dead_counts_while_it_is_pinned)
 {
     enum { BUDGET = 4096, LARGE = 64 };
-    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, true, false);
+    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, false);
 
     use_pages(r, 1, BUDGET);
     registry_log(r, PAGE, BUDGET * PAGE);
@@ -241,7 +188,7 @@ UNIT_TEST(what_is_dead_counts_while_it_is_pinned)
 UNIT_TEST(room_for_a_large_region_is_made_in_parts)
 {
     enum { BUDGET = 5000, LARGE = 4000 };
-    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, true, false);
+    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, false);
     served_t served = ONCE;
     unsigned rounds = 0;
 

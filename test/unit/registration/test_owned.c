@@ -113,7 +113,7 @@ OWNED_ALONE_TEST(a_block_is_registered_once_whatever_of_it_is_used_for_what)
 
 OWNED_ALONE_TEST(a_cache_has_nothing_to_do_with_it)
 {
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, true);
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, true);
 
     add(here);
     r->registry.owned = &owned;

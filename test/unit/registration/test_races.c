@@ -174,7 +174,7 @@ static const regx_transport_ops_t world_ops = {
     .abi = REGX_TRANSPORT_ABI, .name = "world", .reg = world_reg, .dereg = world_dereg};
 
 typedef struct kind {
-    bool asks, fences;
+    bool asks;
     unsigned applied_max;
 } kind_t;
 
@@ -196,7 +196,6 @@ static world_t *world_open(const kind_t *kind)
     assert_int_equal(regx_registry_open(&world->registry, &world->monitor, &config,
                                         &world->transport, &world->counters),
                      REGX_OK);
-    registry_use_fences(world->registry.cache, kind->fences);
     world->registry.cache->applied_max = kind->applied_max;
     return world;
 }
@@ -275,8 +274,6 @@ static void one_region_is_never_used_too_late(void **state)
 
 static kind_t hooks = {.applied_max = REGX_APPLIED_MAX};
 static kind_t notifier = {.asks = true, .applied_max = REGX_APPLIED_MAX};
-static kind_t no_membarrier = {.asks = true, .fences = true, .applied_max = REGX_APPLIED_MAX};
-static kind_t hooks_no_membarrier = {.fences = true, .applied_max = REGX_APPLIED_MAX};
 /* Some of what a change touched has ended, and some not: each may be asked for. */
 static kind_t hooks_in_parts = {.applied_max = 1};
 
@@ -289,10 +286,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH(threads_never_use_what_changed, hooks),
         WITH(threads_never_use_what_changed, notifier),
-        WITH(threads_never_use_what_changed, no_membarrier),
         WITH(threads_never_use_what_changed, hooks_in_parts),
         WITH(one_region_is_never_used_too_late, hooks),
-        WITH(one_region_is_never_used_too_late, hooks_no_membarrier),
+        WITH(one_region_is_never_used_too_late, notifier),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,8 +22,7 @@ static regx_monitor_t *start(void)
 
 static registry_t *open_over(regx_monitor_t *monitor)
 {
-    const regx_cache_config_t config = {
-        .bytes = UNLIMITED, .count = UNLIMITED, .admit_first = true};
+    const regx_cache_config_t config = {.bytes = UNLIMITED, .count = UNLIMITED};
 
     return registry_open_over(monitor, &config);
 }

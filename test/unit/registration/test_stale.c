@@ -370,71 +370,38 @@ REGISTRY_TEST(a_change_beside_what_is_used_is_not_told, registry_open_large(true
     assert_int_equal(r->told, 1);
 }
 
-/* ---- a query that is two words ---- */
+/* ---- news that is logged when it is asked for ---- */
 
-static _Atomic uint64_t logged;
-static unsigned asked;
-static void (*catching_up)(regx_monitor_t *monitor);
+static uint64_t news;
 
-static bool words_valid(regx_monitor_t *monitor)
+static bool log_news(regx_monitor_t *monitor)
 {
-    asked++;
-    if (catching_up != NULL) {
-        catching_up(monitor);
-    }
-    return logged == *monitor->told;
-}
-
-static void log_what_was_told(regx_monitor_t *monitor)
-{
-    if (logged != *monitor->told) {
+    for (; news > 0; news--) {
         regx_inval_log_write(monitor->log, 0x100000, 0x100000 + PAGE);
-        logged = *monitor->told;
     }
+    return true;
 }
 
-/* Whatever the place is in which a child looks. */
-static void child_looks_everywhere(registry_t *r)
+UNIT_TEST(news_that_is_logged_when_asked_for_is_acted_on)
 {
-    regx_region_t region;
-
-    for (uintptr_t i = 1; i < 1u << 15; i++) {
-        if (registry_try(r, i * PAGE, PAGE, REGX_ACCESS_LOCAL, &region) != REGX_DENIED) {
-            _exit(1);
-        }
-    }
-    _exit(0);
-}
-
-UNIT_TEST(equal_words_hit_without_a_question)
-{
-    _Atomic uint64_t *told = unit_map(NULL, PAGE);
-    regx_monitor_t monitor = {.log = regx_inval_log_open(), .valid = words_valid};
+    regx_monitor_t monitor = {
+        .log = regx_inval_log_open(), .valid = log_news, .logs_when_asked = true};
     const regx_cache_config_t config = {.bytes = UNLIMITED, .count = UNLIMITED};
-
-    assert_int_equal(madvise(told, PAGE, MADV_DONTFORK), 0);
-    monitor.told = told;
-    monitor.logged = &logged;
     registry_t *r = registry_open_over(&monitor, &config);
 
-    registry_use(r, 0x100000, PAGE);
-    unsigned before = asked;
-    assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
-    assert_int_equal(asked, before);
-    ++*told;
-    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
-    assert_true(asked > before);
-    catching_up = log_what_was_told;
-    assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
-    before = asked;
-    assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
-    assert_int_equal(asked, before);
-    if (process_in_child()) {
-        child_looks_everywhere(r);
+    for (unsigned progresses = 0; progresses <= 1; progresses++) {
+        assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
+        assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
+        news = 1;
+        if (progresses == 1) {
+            regx_registry_progress(&r->registry);
+            assert_int_equal(news, 0);
+            assert_int_equal(r->live, 0);
+        }
     }
+    assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
     registry_close(r);
     regx_inval_log_close(monitor.log);
-    munmap(told, PAGE);
 }
 
 /* ---- fork ---- */
@@ -468,7 +435,7 @@ UNIT_TEST(a_child_is_inert)
         r->refuses_to_watch = true;
         registry_get(r, 0x200000, PAGE, &once);
         assert_int_equal(once.kept, 0);
-        regx_lock(&r->cache->lock); /* as another thread may at that moment */
+        regx_spin_lock(&r->cache->lock); /* as another thread may at that moment */
         const pid_t child =
             raw ? (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) : fork();
 
@@ -476,7 +443,7 @@ UNIT_TEST(a_child_is_inert)
             alarm(UNIT_PATIENCE); /* rather than for ever */
             in_the_child(r, &kept, &once);
         }
-        regx_unlock(&r->cache->lock);
+        regx_spin_unlock(&r->cache->lock);
         process_must_end_well(child);
         regx_region_release(&r->registry, &kept);
         regx_region_release(&r->registry, &once);
