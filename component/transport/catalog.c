@@ -55,7 +55,8 @@ static const regx_param_t verbs_params[] = {
     VERBS_ROW(NUMBER, pkey, .min = 1, .max = 0xffff, .hexadecimal = true,
               .words = REGX_WORDS({.word = "auto", .value = 0})),
     VERBS_ROW(NUMBER, service_level, .max = 15),
-    VERBS_ROW(NUMBER, traffic_class, .max = 255),
+    VERBS_ROW(NUMBER, traffic_class, .max = 255,
+              .words = REGX_WORDS({.word = "auto", .value = UINT64_MAX})),
     VERBS_ROW(WORD, any_subnet,
               .words = REGX_WORDS({.word = "0", .value = false}, {.word = "1", .value = true})),
     {.name = NULL}};

@@ -11,7 +11,8 @@
 typedef struct regx_verbs_settings {
     int gid_index; /* -1: the best for the link layer */
     uint16_t pkey; /* 0: any */
-    uint8_t service_level, traffic_class;
+    uint8_t service_level;
+    int traffic_class; /* -1: the port's own */
     bool any_subnet;
 } regx_verbs_settings_t;
 

@@ -37,7 +37,7 @@ static struct ibv_ah_attr describe_route(const regx_verbs_t *verbs,
         memcpy(attr.grh.dgid.raw, address->gid, REGX_VERBS_GID_SIZE);
         attr.grh.sgid_index = (uint8_t)verbs->port.gid.gid_index;
         attr.grh.hop_limit = HOP_LIMIT;
-        attr.grh.traffic_class = verbs->settings.traffic_class;
+        attr.grh.traffic_class = verbs->traffic_class;
     }
     return attr;
 }

@@ -12,8 +12,9 @@
 #include "base/file.h"
 #include "transport/verbs/verbs.h"
 
-#define HOST_BITS 128 /* of a GID; a network of one host is none */
-#define GIDS_MAX 1024 /* of all ports of a device; more are an error of the query */
+#define HOST_BITS 128  /* of a GID; a network of one host is none */
+#define ROCE_CLASS 106 /* DSCP 26, ECN-capable */
+#define GIDS_MAX 1024  /* of all ports of a device; more are an error of the query */
 
 /* An IPv4 address follows, in a GID. */
 static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
@@ -137,6 +138,22 @@ unsigned regx_verbs_port_speed(const regx_verbs_port_t *port)
                    gigabits >= 1 && gigabits < 1e6
                ? (unsigned)(gigabits * 1000)
                : 0;
+}
+
+/* An administrator sets the port's own by configfs or cma_roce_tos. Without one, packets of RoCE go by
+ * DSCP 26 with ECN, as UCX's do: it is the class that switches are mostly told to keep lossless. */
+uint8_t regx_verbs_port_traffic_class(const regx_verbs_port_t *port)
+{
+    char path[sizeof(regx_device_name_t) + 64], line[64];
+    unsigned own;
+
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s/tc/%u/traffic_class",
+             (int)strcspn(port->name, ":"), port->name, port->number);
+    if (regx_read_line(path, line, sizeof(line)) && sscanf(line, "Global tclass=%u", &own) == 1 &&
+        own <= UINT8_MAX) {
+        return (uint8_t)own;
+    }
+    return port->attr.link_layer == IBV_LINK_LAYER_ETHERNET ? ROCE_CLASS : 0;
 }
 
 /* What the kernel calls an open file; "" where it does not tell. */

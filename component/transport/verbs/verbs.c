@@ -28,7 +28,7 @@ __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_tr
 #define PUT_INFLIGHT_MAX (2u << 20)
 
 /* For who has no parameters. */
-static const regx_verbs_settings_t defaults = {.gid_index = -1};
+static const regx_verbs_settings_t defaults = {.gid_index = -1, .traffic_class = -1};
 
 /* How much of everything the device can. */
 static void read_limits(regx_verbs_t *verbs)
@@ -48,7 +48,10 @@ static void read_limits(regx_verbs_t *verbs)
     can->reads_made = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_init_rd_atom);
     can->reads_answered = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_rd_atom);
     can->ack_timeout = ACK_TIMEOUT;
-    can->segment_max = regx_min(SEGMENT_MAX, verbs->port.attr.max_msg_sz);
+    /* A driver that leaves it 0 (mana_ib) has told nothing. */
+    can->segment_max = verbs->port.attr.max_msg_sz == 0
+                           ? SEGMENT_MAX
+                           : regx_min(SEGMENT_MAX, verbs->port.attr.max_msg_sz);
     verbs->buffers.receives = (uint32_t)regx_min(receives, (uint64_t)device->max_srq_wr);
     verbs->super.mr_count =
         device->max_mr > OWN_REGIONS ? (uint64_t)device->max_mr - OWN_REGIONS : 1;
@@ -127,6 +130,9 @@ static regx_status_t open_all(regx_verbs_t *verbs, regx_error_t error)
     struct ibv_context *context = verbs->port.context;
     fcntl(context->async_fd, F_SETFL, fcntl(context->async_fd, F_GETFL) | O_NONBLOCK);
     read_limits(verbs);
+    verbs->traffic_class = verbs->settings.traffic_class >= 0
+                               ? (uint8_t)verbs->settings.traffic_class
+                               : regx_verbs_port_traffic_class(&verbs->port);
     status = fill_address(verbs, error);
     if (status != REGX_OK) {
         return status;

@@ -165,6 +165,7 @@ typedef struct regx_verbs {
     regx_verbs_settings_t settings;
     regx_verbs_port_t port;
     uint16_t pkey_index;
+    uint8_t traffic_class; /* of all packets with a global header */
     char wires[sizeof(regx_device_name_t) + 8];
     regx_tally_t *sent; /* payload bytes, by port */
     regx_verbs_address_t address;
@@ -231,6 +232,8 @@ static inline bool regx_gid_is_link_local(const struct ibv_gid_entry *gid)
 }
 /* Megabits per second; 0: not known. */
 unsigned regx_verbs_port_speed(const regx_verbs_port_t *port);
+/* Of packets with a global header: the port's own, or the usual one of its link layer. */
+uint8_t regx_verbs_port_traffic_class(const regx_verbs_port_t *port);
 /* Reads the port's attributes anew, and where its GID is. false: it has that GID no more. What cannot
  * be read stays as it was. */
 bool regx_verbs_port_refresh(regx_verbs_port_t *port);

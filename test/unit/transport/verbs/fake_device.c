@@ -174,8 +174,9 @@ static int query_port(struct ibv_context *context, uint8_t number, struct ibv_po
     const fake_port_t *port = fake_context_of(context)->port;
     const struct ibv_port_attr known = {.state = port->down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE,
                                         .active_mtu = IBV_MTU_4096,
-                                        .max_msg_sz =
-                                            port->message_max != 0 ? port->message_max : 1u << 31,
+                                        .max_msg_sz = port->message_untold     ? 0
+                                                      : port->message_max != 0 ? port->message_max
+                                                                               : 1u << 31,
                                         .pkey_tbl_len = FAKE_PKEYS,
                                         .lid = port->lid,
                                         .link_layer = port->link_layer,

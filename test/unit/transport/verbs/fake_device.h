@@ -34,6 +34,7 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
     uint32_t inline_refused; /* asking for more than so many makes ibv_create_qp fail; 0: never */
     uint32_t depth;          /* requests of a queue pair; 0: 4096 */
     uint32_t message_max;    /* bytes of one request; 0: 2 GiB */
+    bool message_untold;     /* the port tells 0 of it */
     unsigned reliable_max;   /* RC queue pairs that it has at once; 0: any number */
     unsigned reliable;       /* that there are */
     bool drops_receives;     /* when a queue pair is destroyed, as mlx5 does */

@@ -13,6 +13,17 @@ enum {
 
 static party_t others[MANY];
 
+static const char *port_class; /* what /sys has of the ports; NULL: nothing */
+
+UNIT_WRAP(FILE *, fopen, const char *path, const char *mode)
+{
+    if (strstr(path, "/traffic_class") == NULL) {
+        return __real_fopen(path, mode);
+    }
+    return port_class == NULL ? NULL
+                              : fmemopen((void *)(uintptr_t)port_class, strlen(port_class), "r");
+}
+
 static void make_due(void)
 {
     verbs_of(&one)->cm.next = 0;
@@ -337,6 +348,66 @@ VERBS_TEST(settings_reach_every_queue_pair_and_route)
     assert_int_equal(fake.sends.timeout, 18);
     assert_int_equal(fake.sends.retry_cnt, 6); /* 7 is endless on Soft-RoCE */
     assert_int_equal(fake.sends.rnr_retry, 7); /* a peer may compute for long */
+    verbs_close();
+}
+
+/* Switches keep lossless what has a certain class: the port's own is what the administrator says, and
+ * without one that which is usual on RoCE. */
+VERBS_TEST(packets_have_the_ports_own_class_or_the_usual_one)
+{
+    static const struct {
+        const char *told;
+        unsigned on_roce, on_infiniband;
+    } ports[] = {{NULL, 106, 0},
+                 {"Global tclass=64\n", 64, 64},
+                 {"Global tclass=256\n", 106, 0},
+                 {"\n", 106, 0}};
+
+    for (size_t i = 0; i < sizeof(ports) / sizeof(ports[0]); i++) {
+        for (int infiniband = 0; infiniband < 2; infiniband++) {
+            fake_port_t *port = &fake.ports[0];
+
+            fake_reset();
+            if (infiniband == 1) {
+                fake_make_infiniband(port, 1);
+                port->port_flags = IBV_QPF_GRH_REQUIRED;
+            }
+            port_class = ports[i].told;
+            parties_open(false);
+            parties_exchange();
+            const unsigned wanted = infiniband == 1 ? ports[i].on_infiniband : ports[i].on_roce;
+            assert_int_equal(port->route.grh.traffic_class, wanted);
+            assert_int_equal(port->datagram_route.grh.traffic_class, wanted);
+            verbs_close();
+        }
+    }
+    port_class = NULL;
+}
+
+/* A put goes by requests as long as the longest that is known. */
+VERBS_TEST(a_port_that_tells_no_longest_request_takes_any)
+{
+    static uint8_t bytes[8192], target[8192];
+    regx_mr_t mr, remote;
+    op_t put;
+
+    fake.ports[0].message_untold = true;
+    parties_open(false);
+    parties_exchange();
+    party_reg(&one, bytes, sizeof(bytes), REGX_ACCESS_LOCAL, &mr);
+    party_reg(&two, target, sizeof(target), REGX_ACCESS_REMOTE_WRITE, &remote);
+    memset(bytes, 0x5a, sizeof(bytes));
+    op_put(&put, bytes, sizeof(bytes), REGX_TARGET_REGION, 0);
+    put.put.region = &mr;
+    put.put.key = remote.key;
+    op_start_put(&one, &put);
+    for (unsigned i = 0; i < 1000 && put.ended == 0; i++) {
+        parties_progress();
+    }
+    assert_int_equal(put.ended, 1);
+    assert_memory_equal(bytes, target, sizeof(bytes));
+    regx_transport_ops.dereg(one.transport, &mr);
+    regx_transport_ops.dereg(two.transport, &remote);
     verbs_close();
 }
 
