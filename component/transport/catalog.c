@@ -59,6 +59,10 @@ static const regx_param_t verbs_params[] = {
               .words = REGX_WORDS({.word = "auto", .value = UINT64_MAX})),
     VERBS_ROW(WORD, any_subnet,
               .words = REGX_WORDS({.word = "0", .value = false}, {.word = "1", .value = true})),
+    VERBS_ROW(WORD, relaxed_ordering,
+              .words = REGX_WORDS({.word = "auto", .value = REGX_VERBS_ORDERING_AUTO},
+                                  {.word = "0", .value = REGX_VERBS_STRICT},
+                                  {.word = "1", .value = REGX_VERBS_RELAXED})),
     {.name = NULL}};
 
 static const regx_catalog_entry_t verbs_entry = {

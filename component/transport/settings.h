@@ -7,6 +7,13 @@
 
 #include "transport/transport.h"
 
+/* Whether what a device writes may be seen in another order than it came (PCIe's relaxed ordering). */
+typedef enum regx_verbs_ordering {
+    REGX_VERBS_STRICT,        /* no */
+    REGX_VERBS_RELAXED,       /* yes */
+    REGX_VERBS_ORDERING_AUTO, /* where the processor gains, or the device refuses keys without */
+} regx_verbs_ordering_t;
+
 /* Of btl_regx_transport verbs, where each name begins with verbs_. */
 typedef struct regx_verbs_settings {
     int gid_index; /* -1: the best for the link layer */
@@ -14,6 +21,7 @@ typedef struct regx_verbs_settings {
     uint8_t service_level;
     int traffic_class; /* -1: the port's own */
     bool any_subnet;
+    regx_verbs_ordering_t relaxed_ordering;
 } regx_verbs_settings_t;
 
 typedef char regx_pin_cost_name_t[48]; /* as pinned/regions.c reads it; "": none */

@@ -234,7 +234,8 @@ static int at_most(const char *variable, int number)
     return most != NULL && atoi(most) < number ? atoi(most) : number;
 }
 
-LAYER struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, int access)
+LAYER struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
+                                      unsigned access)
 {
     if (getenv("REGX_LAYER_FORK") != NULL && !fork_safe) {
         errno = EFAULT;
@@ -250,7 +251,12 @@ LAYER struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, in
         errno = ENOMEM;
         return NULL;
     }
-    return count(MR, NEXT(ibv_reg_mr)(pd, base, length, access));
+    return count(MR, NEXT(ibv_reg_mr_iova2)(pd, base, length, iova, access));
+}
+
+LAYER struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, int access)
+{
+    return ibv_reg_mr_iova2(pd, base, length, (uintptr_t)base, (unsigned)access);
 }
 
 LAYER int ibv_dereg_mr(struct ibv_mr *mr)

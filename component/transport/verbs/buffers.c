@@ -33,6 +33,42 @@ static regx_status_t refuse(size_t size, int cause, regx_error_t error)
                        strerror(cause));
 }
 
+/* AMD's Zen to Zen 4 gain by relaxed ordering, by UCX's list of processors. */
+static bool processor_gains(void)
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_is("amdfam17h") || __builtin_cpu_is("amdfam19h");
+#else
+    return false;
+#endif
+}
+
+/* Nothing is read before a completion announces it, so writes need no order among themselves. The
+ * library drops the flag where the kernel does not know it. */
+struct ibv_mr *regx_verbs_register(regx_verbs_t *verbs, void *base, size_t length, int access)
+{
+    regx_verbs_port_has_device(&verbs->port);
+    return ibv_reg_mr_iova2(verbs->pd, base, length, (uintptr_t)base,
+                            (unsigned)access |
+                                (verbs->relaxed ? (unsigned)IBV_ACCESS_RELAXED_ORDERING : 0));
+}
+
+/* The transport's first registration. There is firmware that refuses keys without relaxed ordering
+ * (mlx5's mkc_order_write_after_write_ro_only). */
+static struct ibv_mr *register_first(regx_verbs_t *verbs, void *base, size_t length, int access)
+{
+    const regx_verbs_ordering_t wanted = verbs->settings.relaxed_ordering;
+
+    verbs->relaxed =
+        wanted == REGX_VERBS_RELAXED || (wanted == REGX_VERBS_ORDERING_AUTO && processor_gains());
+    struct ibv_mr *mr = regx_verbs_register(verbs, base, length, access);
+    if (mr == NULL && errno == EINVAL && wanted == REGX_VERBS_ORDERING_AUTO && !verbs->relaxed) {
+        verbs->relaxed = true;
+        mr = regx_verbs_register(verbs, base, length, access);
+    }
+    return mr;
+}
+
 /* Maps and registers memory. false: see errno. */
 static bool open_block(regx_verbs_t *verbs, size_t size, int access, regx_verbs_block_t *block)
 {
@@ -42,8 +78,9 @@ static bool open_block(regx_verbs_t *verbs, size_t size, int access, regx_verbs_
         return false;
     }
     madvise(memory, size, MADV_DONTFORK); /* a child would get copies of all that is pinned */
-    regx_verbs_port_has_device(&verbs->port);
-    struct ibv_mr *mr = (ibv_reg_mr)(verbs->pd, memory, size, access);
+    struct ibv_mr *mr = verbs->buffers.own.mr == NULL
+                            ? register_first(verbs, memory, size, access)
+                            : regx_verbs_register(verbs, memory, size, access);
     if (mr == NULL) {
         const int cause = errno;
 

@@ -28,7 +28,8 @@ __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_tr
 #define PUT_INFLIGHT_MAX (2u << 20)
 
 /* For who has no parameters. */
-static const regx_verbs_settings_t defaults = {.gid_index = -1, .traffic_class = -1};
+static const regx_verbs_settings_t defaults = {
+    .gid_index = -1, .traffic_class = -1, .relaxed_ordering = REGX_VERBS_ORDERING_AUTO};
 
 /* How much of everything the device can. */
 static void read_limits(regx_verbs_t *verbs)
@@ -362,10 +363,8 @@ static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t l
          can->reads_answered == 0)) {
         return REGX_INVALID; /* the device does not read on demand */
     }
-    regx_verbs_port_has_device(&verbs->port);
-    /* In parentheses: the function, whose macro of the same name converts signs. */
     struct ibv_mr *handle =
-        (ibv_reg_mr)(verbs->pd, base, length, flags | (on_demand ? IBV_ACCESS_ON_DEMAND : 0));
+        regx_verbs_register(verbs, base, length, flags | (on_demand ? IBV_ACCESS_ON_DEMAND : 0));
 
     if (handle == NULL) {
         return on_demand && errno == EOPNOTSUPP ? REGX_INVALID : regx_verbs_refusal(errno);

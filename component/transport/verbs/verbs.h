@@ -166,6 +166,7 @@ typedef struct regx_verbs {
     regx_verbs_port_t port;
     uint16_t pkey_index;
     uint8_t traffic_class; /* of all packets with a global header */
+    bool relaxed; /* keys allow relaxed ordering; from the first registration on it stays */
     char wires[sizeof(regx_device_name_t) + 8];
     regx_tally_t *sent; /* payload bytes, by port */
     regx_verbs_address_t address;
@@ -263,6 +264,10 @@ static inline bool regx_verbs_may_post(regx_verbs_t *verbs)
 {
     return !verbs->can.posts_by_kernel || regx_verbs_port_has_device(&verbs->port);
 }
+
+/* buffers.c. All registrations of the transport, its own and its owner's, are made by this: as
+ * ibv_reg_mr, with relaxed ordering where that was settled on. Any thread. NULL: see errno. */
+struct ibv_mr *regx_verbs_register(regx_verbs_t *verbs, void *base, size_t length, int access);
 
 /* buffers.c: the pool that peers write to, the receive buffers, room for datagrams, and slots that
  * frames are sent from. */

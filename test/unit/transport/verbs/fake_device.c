@@ -369,6 +369,11 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, int acce
         errno = fake.register_error;
         return NULL;
     }
+    const bool is_relaxed = (access & IBV_ACCESS_RELAXED_ORDERING) != 0;
+    if (fake.relaxed_only && !is_relaxed) {
+        errno = EINVAL;
+        return NULL;
+    }
     mr_t *mr = calloc(1, sizeof(*mr));
 
     mr->super = (struct ibv_mr){.context = pd->context,
@@ -381,6 +386,8 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, int acce
     pthread_mutex_lock(&fake_lock);
     mr->next = mrs;
     mrs = mr;
+    fake.relaxed += is_relaxed;
+    fake.strict += !is_relaxed;
     pthread_mutex_unlock(&fake_lock);
     return &mr->super;
 }

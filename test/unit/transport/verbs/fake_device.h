@@ -64,9 +64,11 @@ typedef struct fake {
     uint32_t lose,
         twice;          /* of the datagrams, by number: bit n%32 means that n is lost, or doubled */
     int register_error; /* of ibv_reg_mr; 0: none */
-    int route_error;    /* of ibv_create_ah; 0: none */
-    int connect_error;  /* of ibv_modify_qp, where it needs a route; 0: none */
-    unsigned routes;    /* that were asked for while there was one of these errors */
+    bool relaxed_only;  /* keys without relaxed ordering are refused */
+    unsigned strict, relaxed;          /* keys that were given */
+    int route_error;                   /* of ibv_create_ah; 0: none */
+    int connect_error;                 /* of ibv_modify_qp, where it needs a route; 0: none */
+    unsigned routes;                   /* that were asked for while there was one of these errors */
     _Atomic unsigned strays;           /* uses of a descriptor that is not the device's any more */
     unsigned routes_made, routes_left; /* of datagrams; and those that are not given back */
 } fake_t;

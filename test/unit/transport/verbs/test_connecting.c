@@ -351,6 +351,52 @@ VERBS_TEST(settings_reach_every_queue_pair_and_route)
     verbs_close();
 }
 
+/* Every key has the order that was asked for; there is firmware that refuses keys without relaxed
+ * ordering, which by default is given in to. */
+VERBS_TEST(keys_allow_relaxed_ordering_where_it_is_wanted_or_needed)
+{
+    static const struct {
+        regx_verbs_ordering_t wanted;
+        bool device_wants;
+        regx_status_t status;
+    } rows[] = {{REGX_VERBS_STRICT, false, REGX_OK},
+                {REGX_VERBS_RELAXED, false, REGX_OK},
+                {REGX_VERBS_ORDERING_AUTO, true, REGX_OK},
+                {REGX_VERBS_STRICT, true, REGX_NO_MEMORY}};
+    regx_error_t error;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const regx_verbs_settings_t settings = {
+            .gid_index = -1, .traffic_class = -1, .relaxed_ordering = rows[i].wanted};
+        static regx_counters_t counters;
+        const regx_transport_config_t config = {.self = 1,
+                                                .pool_size = 65536,
+                                                .pool_min = 65536,
+                                                .device = "fake0:1",
+                                                .counters = &counters,
+                                                .settings = &settings};
+        regx_transport_t *transport = NULL;
+        uint64_t memory = 0;
+        regx_mr_t mr;
+
+        fake_reset();
+        fake.relaxed_only = rows[i].device_wants;
+        assert_int_equal(regx_transport_ops.open(&config, error, &transport), rows[i].status);
+        if (rows[i].status != REGX_OK) {
+            assert_non_null(strstr(error, "Invalid argument"));
+            continue;
+        }
+        assert_int_equal(
+            regx_transport_ops.reg(transport, &memory, sizeof(memory), REGX_ACCESS_LOCAL, &mr),
+            REGX_OK);
+        const bool relaxed = rows[i].wanted != REGX_VERBS_STRICT;
+        assert_true((relaxed ? fake.relaxed : fake.strict) > 3);
+        assert_int_equal(relaxed ? fake.strict : fake.relaxed, 0);
+        regx_transport_ops.dereg(transport, &mr);
+        regx_transport_ops.close(transport);
+    }
+}
+
 /* Switches keep lossless what has a certain class: the port's own is what the administrator says, and
  * without one that which is usual on RoCE. */
 VERBS_TEST(packets_have_the_ports_own_class_or_the_usual_one)
