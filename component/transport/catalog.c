@@ -68,7 +68,7 @@ static const regx_param_t verbs_params[] = {
 static const regx_catalog_entry_t verbs_entry = {
     .params = verbs_params,
     .remedy = "btl_regx_if_include and btl_regx_if_exclude must leave two ports that share a "
-              "subnet (InfiniBand prefix, RoCE network; or set btl_regx_verbs_any_subnet=1), a "
+              "subnet (InfiniBand prefix; RoCE network, or set btl_regx_verbs_any_subnet=1), a "
               "partition (btl_regx_verbs_pkey) and a kind of GID (btl_regx_verbs_gid_index)",
     .owns = owns_device,
     .why_absent = why_no_verbs,

@@ -93,8 +93,9 @@ regx_status_t regx_qp_probe(regx_verbs_t *verbs, regx_error_t error)
         qp = make_qp(verbs, &can);
     }
     if (qp == NULL) {
-        return errno == ENOMEM ? REGX_OK
-                               : regx_verbs_port_refuse(&verbs->port, "RC queue pair", error);
+        return regx_verbs_refusal(errno) == REGX_NO_MEMORY
+                   ? REGX_OK
+                   : regx_verbs_port_refuse(&verbs->port, "RC queue pair", error);
     }
     verbs->can.inline_max = (uint32_t)regx_min(can, REGX_VERBS_INLINE);
     ibv_destroy_qp(qp);

@@ -269,6 +269,7 @@ void regx_verbs_port_describe(const regx_verbs_port_t *port, char *text, size_t 
 regx_status_t regx_verbs_port_refuse(const regx_verbs_port_t *port, const char *what,
                                      regx_error_t error)
 {
-    return regx_refuse(error, errno == ENOMEM ? REGX_NO_MEMORY : REGX_UNREACHABLE,
+    return regx_refuse(error,
+                       errno == ENOMEM || errno == EAGAIN ? REGX_NO_MEMORY : REGX_UNREACHABLE,
                        "%s gives no %s: %s", port->name, what, strerror(errno));
 }

@@ -2,8 +2,11 @@
  *
  * Which ports of this machine's RDMA devices are used: those that the user names, or the best.
  */
+#include <errno.h>
+#include <glob.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "transport/verbs/verbs.h"
@@ -14,6 +17,7 @@ typedef struct candidate {
     regx_device_name_t name;
     bool usable, chosen;
     const char *reason;          /* why it is not used, such as "is down"; NULL: it may be */
+    char cause[96];              /* a reason with what the system says */
     bool infiniband;             /* else Ethernet */
     unsigned own_flaws;          /* of FAR and LINK_LOCAL */
     unsigned megabits;           /* per second; 0: not known */
@@ -257,6 +261,44 @@ static candidate_t describe(struct ibv_device *device, regx_verbs_port_t *port)
     return candidate;
 }
 
+/* A device, or a port, that is not used because of what the system says. */
+static void add_unusable(search_t *search, const char *name, const char *what, const char *why)
+{
+    if (search->count < PORTS_MAX) {
+        candidate_t *candidate = &search->ports[search->count++];
+
+        snprintf(candidate->name, sizeof(candidate->name), "%s", name);
+        snprintf(candidate->cause, sizeof(candidate->cause), "%s%s", what, why);
+        candidate->reason = candidate->cause;
+    }
+}
+
+/* Devices that the kernel has and the library does not list: its part for them is missing, or the file
+ * by which it would open them. */
+static void add_unlisted(search_t *search, struct ibv_device *const *devices)
+{
+    glob_t known = {0};
+
+    if (glob("/sys/class/infiniband/*", 0, NULL, &known) == 0) {
+        for (size_t i = 0; i < known.gl_pathc; i++) {
+            const char *name = strrchr(known.gl_pathv[i], '/') + 1;
+            bool listed = false;
+
+            for (int k = 0; devices != NULL && devices[k] != NULL; k++) {
+                listed = listed || strcmp(ibv_get_device_name(devices[k]), name) == 0;
+            }
+            if (!listed) {
+                add_unusable(search, name,
+                             access("/dev/infiniband", X_OK) == 0
+                                 ? "is not known to libibverbs: is its provider installed?"
+                                 : "is out of reach: there is no /dev/infiniband here",
+                             "");
+            }
+        }
+    }
+    globfree(&known);
+}
+
 regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, regx_error_t error,
                                     regx_device_name_t names[REGX_DEVICES_MAX], size_t *count,
                                     size_t *near)
@@ -272,13 +314,18 @@ regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, regx_
     search->any_subnet = settings != NULL && settings->any_subnet;
     struct ibv_device **devices = ibv_get_device_list(NULL);
     for (int i = 0; devices != NULL && devices[i] != NULL; i++) {
+        errno = EIO; /* libraries have forgotten to say why they refuse */
         struct ibv_context *context = ibv_open_device(devices[i]);
         struct ibv_device_attr attr;
 
         if (context == NULL) {
+            add_unusable(search, ibv_get_device_name(devices[i]),
+                         "cannot be opened: ", strerror(errno));
             continue;
         }
         if (ibv_query_device(context, &attr) != 0) {
+            add_unusable(search, ibv_get_device_name(devices[i]),
+                         "cannot be queried: ", strerror(errno));
             attr.phys_port_cnt = 0;
         }
         for (unsigned k = 1; k <= attr.phys_port_cnt && search->count < PORTS_MAX; k++) {
@@ -289,6 +336,7 @@ regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, regx_
         }
         ibv_close_device(context);
     }
+    add_unlisted(search, devices);
     if (devices != NULL) {
         ibv_free_device_list(devices);
     }

@@ -83,7 +83,9 @@ static regx_status_t fill_address(regx_verbs_t *verbs, regx_error_t error)
     memcpy(address->gid, verbs->port.gid.gid.raw, REGX_VERBS_GID_SIZE);
     address->flags =
         (uint8_t)(((attr->flags & IBV_QPF_GRH_REQUIRED) != 0 ? REGX_VERBS_NEEDS_GRH : 0) |
-                  (verbs->settings.any_subnet ? REGX_VERBS_ANY_SUBNET : 0));
+                  (verbs->settings.any_subnet && address->link_layer == REGX_VERBS_ETHERNET
+                       ? REGX_VERBS_ANY_SUBNET
+                       : 0));
     address->network_bits = verbs->port.network_bits;
     address->mtu = (uint8_t)attr->active_mtu;
     /* Where the partition's key stands in the port's table: the first that may be it and is of full

@@ -221,7 +221,7 @@ UNIT_TEST(ports_of_other_subnets_are_named_with_the_remedy)
             line,
             "rank 7 on node7 cannot be reached: no port that is open here (verbs:mlx5_0:1) leads "
             "to one of its: btl_regx_if_include and btl_regx_if_exclude must leave two ports that "
-            "share a subnet (InfiniBand prefix, RoCE network; or set btl_regx_verbs_any_subnet=1), "
+            "share a subnet (InfiniBand prefix; RoCE network, or set btl_regx_verbs_any_subnet=1), "
             "a partition (btl_regx_verbs_pkey) and a kind of GID (btl_regx_verbs_gid_index). Open "
             "MPI's own tcp can: --mca btl regx,tcp,self");
     }

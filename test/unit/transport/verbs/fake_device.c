@@ -189,6 +189,10 @@ static int query_port(struct ibv_context *context, uint8_t number, struct ibv_po
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
+    if (fake.ports[device - devices].open_error != 0) {
+        errno = fake.ports[device - devices].open_error;
+        return NULL;
+    }
     fake_context_t *context = calloc(1, sizeof(*context));
 
     context->port = &fake.ports[device - devices];

@@ -21,6 +21,7 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
     uint8_t link_layer;    /* IBV_LINK_LAYER_ETHERNET or IBV_LINK_LAYER_INFINIBAND */
     uint8_t port_flags;    /* of ibv_port_attr, such as IBV_QPF_GRH_REQUIRED */
     bool down;
+    int open_error; /* of ibv_open_device; 0: none */
     bool without_gid;
     uint16_t lid;
     uint32_t gid_type;

@@ -6,6 +6,8 @@
 #include "../../unit.h"
 #include "fake_device.h"
 
+#include <glob.h>
+
 #include "transport/settings.h"
 
 extern const regx_transport_ops_t regx_transport_ops;
@@ -30,6 +32,22 @@ UNIT_WRAP(FILE *, fopen, const char *path, const char *mode)
     }
     const char *text = strstr(path, "/rate") != NULL ? rates[device] : cores[device];
     return text == NULL ? NULL : fmemopen((void *)(uintptr_t)text, strlen(text), "r");
+}
+
+static char *listed_by_the_kernel; /* a device's path; NULL: there is none */
+
+UNIT_WRAP(int, glob, const char *pattern, int flags, int (*failed)(const char *, int),
+          glob_t *found)
+{
+    (void)pattern, (void)flags, (void)failed;
+    found->gl_pathv = &listed_by_the_kernel;
+    found->gl_pathc = listed_by_the_kernel != NULL;
+    return listed_by_the_kernel != NULL ? 0 : GLOB_NOMATCH;
+}
+
+UNIT_WRAP(void, globfree, glob_t *found)
+{
+    found->gl_pathc = 0;
 }
 
 static void note(const char *line)
@@ -142,6 +160,38 @@ UNIT_TEST_BETWEEN(ports_that_cannot_be_used_have_a_reason, two_ports, NULL)
     assert_string_equal(error,
                         "no port of an RDMA device can be used: fake0:1 (has no GID; has its "
                         "network device an address?), fake1:1 (is down)");
+}
+
+/* A container without the device's file, a cgroup, or a lack of descriptors: the machine has a device. */
+UNIT_TEST_BETWEEN(a_device_that_cannot_be_opened_is_named_with_the_cause, two_ports, NULL)
+{
+    fake.ports[0].open_error = EACCES;
+    assert_string_equal(chosen(NULL, NULL), "fake1:1");
+    assert_string_equal(traced,
+                        "verbs: port fake0 is not used: it cannot be opened: Permission denied\n");
+    fake.ports[1].open_error = EMFILE;
+    chosen(NULL, NULL);
+    assert_int_equal(status, REGX_UNREACHABLE);
+    assert_string_equal(error, "no port of an RDMA device can be used: fake0 (cannot be opened: "
+                               "Permission denied), fake1 (cannot be opened: Too many open files)");
+}
+
+/* Its provider library is not installed, or a container has no /dev/infiniband. */
+UNIT_TEST_BETWEEN(a_device_that_libibverbs_does_not_list_is_named, two_ports, NULL)
+{
+    char path[] = "/sys/class/infiniband/mlx5_0", own[] = "/sys/class/infiniband/fake0";
+
+    listed_by_the_kernel = own;
+    assert_string_equal(chosen(NULL, NULL), "fake0:1 fake1:1");
+    assert_string_equal(traced, "");
+    listed_by_the_kernel = path;
+    assert_string_equal(chosen(NULL, NULL), "fake0:1 fake1:1");
+    assert_non_null(strstr(traced, "verbs: port mlx5_0 is not used: it is "));
+    fake.count = 0;
+    chosen(NULL, NULL);
+    listed_by_the_kernel = NULL;
+    assert_int_equal(status, REGX_UNREACHABLE);
+    assert_non_null(strstr(error, "no port of an RDMA device can be used: mlx5_0 (is "));
 }
 
 /* Machines with many virtual functions have more ports than one process may use. */
