@@ -34,7 +34,6 @@ static regx_monitor_config_t monitor_config(regx_component_t *component,
                                             regx_transport_t *transport)
 {
     return (regx_monitor_config_t){.hooks = &regx_compat_hooks,
-                                   .links_ucx = regx_compat_links_ucx(),
                                    .transport = transport,
                                    .counters = &component->counters,
                                    .trace = &component->trace,

@@ -54,10 +54,6 @@ extern const bool regx_compat_windows;
 uint32_t regx_compat_local_processes(void);
 uint32_t regx_compat_processes(void);
 
-/* Whether Open MPI itself is linked with UCX, whose hooks have then patched libc before and
- * stay. */
-bool regx_compat_links_ucx(void);
-
 /* The PML that was selected; "" if none was, or none can be seen from here. */
 const char *regx_compat_pml(void);
 /* Whether mpirun was told that it is to be ob1; before it is selected, too. */

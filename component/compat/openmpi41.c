@@ -78,12 +78,6 @@ uint32_t regx_compat_processes(void)
     return rc == OPAL_SUCCESS ? size : 0;
 }
 
-/* Components that come and go bring it. */
-bool regx_compat_links_ucx(void)
-{
-    return false;
-}
-
 bool regx_version_local_peers(char **peers)
 {
     const opal_process_name_t all = {OPAL_PROC_MY_NAME.jobid, OPAL_VPID_WILDCARD};

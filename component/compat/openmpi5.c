@@ -27,9 +27,6 @@
  * osc/rdma wants only messages. */
 const bool regx_compat_windows = false;
 
-/* Open MPI's own part for UCX, by default in libopen-pal. */
-extern char opal_common_ucx[] __attribute__((weak));
-
 atomic_uintptr_t regx_compat_calling;
 
 void regx_compat_receive_from(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *from,
@@ -175,11 +172,6 @@ int regx_compat_fetch(const mca_base_component_t *component, opal_proc_t *proc, 
 uint32_t regx_compat_processes(void)
 {
     return opal_process_info.num_procs;
-}
-
-bool regx_compat_links_ucx(void)
-{
-    return opal_common_ucx != NULL;
 }
 
 bool regx_version_local_peers(char **peers)

@@ -21,5 +21,4 @@ void rig_end(void)
 void rig_hooks(regx_monitor_config_t *config)
 {
     config->hooks = &regx_compat_hooks;
-    config->links_ucx = regx_compat_links_ucx();
 }

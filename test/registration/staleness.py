@@ -152,8 +152,8 @@ changes make a registration stale at all.
   nothing of the backend. Otherwise the backend was told of the change, and the buffer was registered anew.
 - **uncached**: the bytes are right, since each use registers anew; `uncached` in the report counts it.
 - **stale** (in the column `unprotected`) and **blind** (in that of a backend): wrong bytes were seen. The backend is
-  not told of this change. (UCX's hooks, which Open MPI 5.0 uses, see an mremap onto the buffer; Open MPI's own, in this
-  table, do not.)
+  not told of this change. (UCX's hooks, used where UCX 1.15 or later is loaded, see an mremap onto the buffer;
+  Open MPI's own, in this table, do not.)
 
 A change is made by a call of libc; or by the system call itself (*raw*); or by libc in another thread, while this one
 takes the address as soon as it is free (*thread*). A cell names *raw* and *thread* only where their outcome differs

@@ -6,7 +6,9 @@
  * Open MPI's memory hooks, UCX's ucm or both; regx itself patches no code. The report is in the log
  * before the memory changes, so a look-up need not ask. Whether the hooks are still there is
  * asked whenever a region is made, and only then, of each function: those of which a page of our
- * own can be changed must be heard, the code of the others must be what it was.
+ * own can be changed must be heard, the code of the others must be what it was. Of the heap, which
+ * libc's sbrk trims, the source must have proven that it hears: its brk where nobody has patched
+ * sbrk, or else sbrk itself.
  *
  * Sees, of anonymous, shared and file memory, whichever thread makes the call, and inside malloc:
  * munmap, mmap MAP_FIXED, the source of mremap, brk and sbrk, shmdt, shmat SHM_REMAP, madvise
@@ -43,6 +45,8 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -220,49 +224,65 @@ static bool hooks_valid(regx_monitor_t *base)
     return notifier->valid(notifier);
 }
 
-static void hooks_free(regx_hooks_monitor_t *monitor)
+/* ---- the heap ---- */
+
+static void *libc_function(const char *name)
 {
-    if (monitor->canary != MAP_FAILED) {
-        munmap(monitor->canary, TRIED * regx_page_size());
-    }
-    if (monitor->notifier == NULL) {
-        regx_inval_log_close(monitor->super.log);
-    }
-    free(monitor);
+    void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD); /* stays: it always does */
+
+    return dlsym(libc != NULL ? libc : RTLD_DEFAULT, name);
 }
 
-static void hooks_stop(regx_monitor_t *base)
+/* Whether code is other than in the file that it was loaded from: somebody has patched it. So is taken
+ * what cannot be compared. */
+static bool is_patched(const void *code)
 {
-    regx_hooks_monitor_t *monitor = (regx_hooks_monitor_t *)base;
+    unsigned char original[CODE];
+    struct link_map *object;
+    Dl_info info;
+    ssize_t length = -1;
 
-    monitor->source->remove();
-    set_listener(NULL);
-    regx_monitor_t *notifier = monitor->notifier;
-    hooks_free(monitor);
-    if (notifier != NULL) {
-        notifier->stop(notifier);
+    if (code == NULL || dladdr1(code, &info, (void **)&object, RTLD_DL_LINKMAP) == 0) {
+        return true;
     }
+    const ElfW(Ehdr) *const header = info.dli_fbase;
+    const ElfW(Phdr) *const segments = (const void *)((const char *)header + header->e_phoff);
+    const ElfW(Addr) at = (uintptr_t)code - object->l_addr;
+    const int file = open(info.dli_fname, O_RDONLY | O_CLOEXEC);
+    for (int i = 0; file >= 0 && i < header->e_phnum; i++) {
+        if (segments[i].p_type == PT_LOAD && at - segments[i].p_vaddr < segments[i].p_filesz) {
+            length = pread(file, original, CODE,
+                           (off_t)(at - segments[i].p_vaddr + segments[i].p_offset));
+        }
+    }
+    if (file >= 0) {
+        close(file);
+    }
+    return length != CODE || memcmp(code, original, CODE) != 0;
 }
 
 /* ---- UCX's ucm as a source of hooks ----
- * It sees what Open MPI's hooks see. It patches libc's functions when it is installed and leaves
- * them patched. Opened by name: the component must not need UCX's libraries, since loading UCX
- * changes a process (it patches libc and installs signal handlers unless told otherwise).
- * Open MPI 6.0 itself patches over what ucm has patched, all but sbrk, and ucm finds itself unheard.
- * Then both are needed: ucm for sbrk, Open MPI's for everything else. */
+ * It sees what Open MPI's hooks see, and more. It patches libc's functions when UCX is loaded, or its
+ * hooks are installed, and leaves them patched: its sbrk no longer goes through libc's brk, where
+ * Open MPI's hooks wait. Opened by name: the component must not need UCX's libraries, since loading
+ * UCX changes a process (it patches libc and installs signal handlers unless told otherwise).
+ *
+ * Where UCX is in the process its hooks are used, if they can be. They cannot before UCX 1.15, nor where
+ * Open MPI has patched over them, all but sbrk (6.0), so that ucm finds itself unheard. Then Open MPI's
+ * report all but sbrk, and ucm that, if it is patched. */
 
 #ifdef REGX_HAVE_UCM
 
+enum { UCM_EVENTS = UCM_EVENT_VM_UNMAPPED | UCM_EVENT_SHMDT | UCM_EVENT_MREMAP };
+
 static struct {
     regx_hook_report_t report;
-    __typeof__(ucm_set_event_handler) *set;
+    __typeof__(ucm_set_event_handler) *set; /* NULL: UCX is not there */
     __typeof__(ucm_unset_event_handler) *unset;
-    const regx_hook_source_t *others; /* Open MPI's; NULL: none */
-    bool shared;                      /* they report all but sbrk, */
-    _Atomic bool hears_sbrk;          /* which is heard */
+    ucm_global_config_t *options;
+    int events;              /* of which ucm tells us */
+    _Atomic bool hears_sbrk; /* it has told of one */
 } ucm;
-
-enum { UCM_EVENTS = UCM_EVENT_VM_UNMAPPED | UCM_EVENT_SHMDT | UCM_EVENT_MREMAP };
 
 /* Of mremap, as UCX 1.15 has it and later ones. The header that this was built with may be older. */
 typedef struct ucm_mremap_event {
@@ -297,9 +317,64 @@ static void ucm_told(ucm_event_type_t type, ucm_event_t *event, void *unused)
         if (increment < 0) { /* by a system call: libc's sbrk would lead back into ucm */
             ucm.report((void *)(syscall(SYS_brk, 0) + increment), (size_t)-increment, true);
         }
-    } else if (event->shmdt.shmaddr == of_no_size) {
+    } else if (type == UCM_EVENT_SHMDT && event->shmdt.shmaddr == of_no_size) {
         ucm.report((void *)(uintptr_t)event->shmdt.shmaddr, 0, false);
     }
+}
+
+/* Whether UCX is in the process, and its hooks are as this was built for. */
+static bool ucm_find(regx_hook_report_t reporter)
+{
+    /* Opened without the rest of UCX, which it needs and does not name, it would end the process. */
+    void *object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD); /* stays, see ucm_remove */
+
+    ucm.report = reporter;
+    ucm.events = 0;
+    ucm.hears_sbrk = false;
+    ucm.set = NULL;
+    if (object != NULL) {
+        ucm.unset = (__typeof__(ucm.unset))dlsym(object, "ucm_unset_event_handler");
+        ucm.options = dlsym(object, "ucm_global_opts");
+        if (ucm.unset != NULL && ucm.options != NULL) {
+            ucm.set = (__typeof__(ucm.set))dlsym(object, "ucm_set_event_handler");
+        }
+    }
+    return ucm.set != NULL;
+}
+
+/* The program that loaded UCX may have told it to leave libc alone. ucm reads that when it installs
+ * its hooks, now. */
+static bool ucm_set_handler(int events)
+{
+    const int enabled = ucm.options->enable_events;
+
+    ucm.options->enable_events = 1;
+    const ucs_status_t status = ucm.set(events, -1, ucm_told, NULL);
+    ucm.options->enable_events = enabled;
+    ucm.events = status == UCS_OK ? events & ~UCM_EVENT_FLAG_NO_INSTALL : 0;
+    return status == UCS_OK;
+}
+
+/* The code of libucm stays: what it patched leads there. */
+static void ucm_remove(void)
+{
+    if (ucm.events != 0) {
+        ucm.unset(ucm.events, ucm_told, NULL);
+        ucm.events = 0;
+    }
+}
+
+/* Whether somebody's sbrk tells us. It would try brk, too, if it installed anything. */
+static bool ucm_hears_sbrk(void)
+{
+    if (ucm.set == NULL || !ucm_set_handler(UCM_EVENT_SBRK | UCM_EVENT_FLAG_NO_INSTALL)) {
+        return false;
+    }
+    sbrk(0);
+    if (!atomic_load(&ucm.hears_sbrk)) {
+        ucm_remove();
+    }
+    return atomic_load(&ucm.hears_sbrk);
 }
 
 /* Before 1.15, its mremap loses the address that MREMAP_FIXED needs, and the program's data with
@@ -320,34 +395,9 @@ static bool breaks_mremap(void)
     return major < 1 || (major == 1 && minor < 15);
 }
 
-/* The program that loaded UCX may have told it to leave libc alone. ucm reads that when it installs
- * its hooks, now. */
-static bool ucm_set_handler(ucm_global_config_t *options, int events)
-{
-    const int enabled = options->enable_events;
-
-    options->enable_events = 1;
-    const ucs_status_t status = ucm.set(events, -1, ucm_told, NULL);
-    options->enable_events = enabled;
-    return status == UCS_OK;
-}
-
-/* The code of libucm stays: what it patched leads there. */
-static void ucm_remove(void)
-{
-    ucm.unset(ucm.shared ? UCM_EVENT_SBRK : UCM_EVENTS, ucm_told, NULL);
-    if (ucm.shared) {
-        ucm.others->remove();
-    }
-}
-
 static regx_status_t ucm_install(regx_hook_report_t reporter, regx_error_t error)
 {
-    /* Opened without the rest of UCX, which it needs and does not name, it would end the process.
-     */
-    void *object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD);
-
-    if (object == NULL) {
+    if (!ucm_find(reporter)) {
         return regx_refuse(error, REGX_DENIED, "ucm: UCX is not there");
     }
     if (breaks_mremap()) {
@@ -355,70 +405,48 @@ static regx_status_t ucm_install(regx_hook_report_t reporter, regx_error_t error
             error, REGX_DENIED,
             "ucm: before UCX 1.15 its hooks break the program's mremap(MREMAP_FIXED)");
     }
-    ucm.set = (__typeof__(ucm.set))dlsym(object, "ucm_set_event_handler");
-    ucm.unset = (__typeof__(ucm.unset))dlsym(object, "ucm_unset_event_handler");
-    ucm_global_config_t *options = dlsym(object, "ucm_global_opts");
-    ucm.report = reporter;
-    ucm.shared = false;
-    ucm.hears_sbrk = false;
-    if (ucm.set == NULL || ucm.unset == NULL || options == NULL) {
-        return regx_refuse(error, REGX_DENIED, "ucm: it is not as this was built for");
-    }
-    if (ucm_set_handler(options, UCM_EVENTS)) {
-        return REGX_OK;
-    }
-    /* With Open MPI's, and ucm for sbrk alone. It would try brk, too, if it installed anything: sbrk has
-     * been patched since UCX was loaded. */
-    if (ucm.others == NULL ||
-        !ucm_set_handler(options, UCM_EVENT_SBRK | UCM_EVENT_FLAG_NO_INSTALL)) {
-        return regx_refuse(error, REGX_DENIED, "ucm: its hooks cannot be installed");
-    }
-    sbrk(0);
-    regx_status_t status =
-        atomic_load(&ucm.hears_sbrk)
-            ? ucm.others->install(ucm.report, error)
-            : regx_refuse(error, REGX_INVALID, "self-test: sbrk by libc was not seen");
-    ucm.shared = status == REGX_OK;
-    if (!ucm.shared) {
-        ucm.unset(UCM_EVENT_SBRK, ucm_told, NULL);
-    }
-    return status;
+    return ucm_set_handler(UCM_EVENTS)
+               ? REGX_OK
+               : regx_refuse(error, REGX_DENIED, "ucm: its hooks cannot be installed");
 }
 
 static const regx_hook_source_t ucm_source = {.install = ucm_install, .remove = ucm_remove};
 
 const regx_hook_source_t *const regx_hooks_ucm = &ucm_source;
 
-/* Whose hooks report: ucm's where Open MPI itself is linked with a UCX that has patched libc with
- * hooks that can be used, since its sbrk then no longer goes through libc's brk, where Open MPI's
- * hooks wait; else those that the configuration has. */
-static const regx_hook_source_t *source_for(const regx_monitor_config_t *config)
+/* Whether UCX's hooks are better than those that the configuration has. */
+static bool prefers_ucm(void)
 {
-    if (!config->links_ucx) {
-        return config->hooks;
-    }
-    void *object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD); /* stays, see ucm_remove */
-    const ucm_global_config_t *options = object != NULL ? dlsym(object, "ucm_global_opts") : NULL;
-
-    if (options == NULL || !options->enable_events || breaks_mremap()) {
-        return config->hooks;
-    }
-    ucm.others = config->hooks;
-    return regx_hooks_ucm;
+    return ucm_find(NULL) && ucm.options->enable_events && !breaks_mremap();
 }
 
 #else
 
 const regx_hook_source_t *const regx_hooks_ucm = NULL;
 
-static const regx_hook_source_t *source_for(const regx_monitor_config_t *config)
+static bool prefers_ucm(void)
 {
-    return config->hooks;
+    return false;
+}
+
+static bool ucm_find(regx_hook_report_t reporter)
+{
+    (void)reporter;
+    return false;
+}
+
+static bool ucm_hears_sbrk(void)
+{
+    return false;
+}
+
+static void ucm_remove(void)
+{
 }
 
 #endif
 
-/* ---- the monitor is started ---- */
+/* ---- the monitor is started, and stopped ---- */
 
 /* Whether code may be changed, which a process may be denied for its life (PR_SET_MDWE, systemd's
  * MemoryDenyWriteExecute). Those who install hooks do not ask, and die by a signal. Tried on the page of
@@ -429,6 +457,56 @@ static bool may_change_code(void)
 
     return mprotect((void *)code, page, PROT_READ | PROT_WRITE | PROT_EXEC) == 0 &&
            mprotect((void *)code, page, PROT_READ | PROT_EXEC) == 0;
+}
+
+/* Installs UCX's hooks or the configuration's, and sees to it that the heap's trimming is heard. */
+static regx_status_t install(regx_hooks_monitor_t *monitor, regx_error_t error)
+{
+    if (prefers_ucm() && regx_hooks_ucm->install(report, error) == REGX_OK) {
+        monitor->source = regx_hooks_ucm;
+        return REGX_OK;
+    }
+    const regx_status_t status = monitor->source->install(report, error);
+    if (status != REGX_OK || monitor->source == regx_hooks_ucm) {
+        return status;
+    }
+    /* libc's sbrk calls its brk, where the source waits; one that somebody has patched may not. */
+    ucm_find(report);
+    if (!is_patched(libc_function("sbrk")) || ucm_hears_sbrk()) {
+        return REGX_OK;
+    }
+    monitor->source->remove();
+    return regx_refuse(error, REGX_INVALID, "self-test: sbrk by libc was not seen");
+}
+
+static void uninstall(regx_hooks_monitor_t *monitor)
+{
+    monitor->source->remove();
+    ucm_remove(); /* of sbrk, beside another source */
+}
+
+static void hooks_free(regx_hooks_monitor_t *monitor)
+{
+    if (monitor->canary != MAP_FAILED) {
+        munmap(monitor->canary, TRIED * regx_page_size());
+    }
+    if (monitor->notifier == NULL) {
+        regx_inval_log_close(monitor->super.log);
+    }
+    free(monitor);
+}
+
+static void hooks_stop(regx_monitor_t *base)
+{
+    regx_hooks_monitor_t *monitor = (regx_hooks_monitor_t *)base;
+
+    uninstall(monitor);
+    set_listener(NULL);
+    regx_monitor_t *notifier = monitor->notifier;
+    hooks_free(monitor);
+    if (notifier != NULL) {
+        notifier->stop(notifier);
+    }
 }
 
 /* To be called once in a process: Open MPI's hooks cannot be installed a second time. */
@@ -447,7 +525,7 @@ static regx_status_t start(const regx_monitor_config_t *config, regx_monitor_t *
                                   .drain = config->drain,
                                   .subscribe = hooks_subscribe,
                                   .stop = hooks_stop};
-    own->source = source_for(config);
+    own->source = config->hooks;
     own->counters = config->counters;
     own->notifier = notifier;
     if (notifier != NULL) {
@@ -476,13 +554,13 @@ static regx_status_t start(const regx_monitor_config_t *config, regx_monitor_t *
     if (dladdr(&hooks, &here) != 0) {
         (void)dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
     }
-    status = own->source->install(report, error);
+    status = install(own, error);
     if (status != REGX_OK) {
         goto refused;
     }
     set_listener(own);
     for (int i = 0; i < COMPARED; i++) {
-        own->code[i] = dlsym(RTLD_DEFAULT, compared[i]);
+        own->code[i] = libc_function(compared[i]);
         if (own->code[i] != NULL) {
             memcpy(own->begins[i], own->code[i], CODE);
         }
@@ -492,7 +570,7 @@ static regx_status_t start(const regx_monitor_config_t *config, regx_monitor_t *
         *monitor = &own->super;
         return REGX_OK;
     }
-    own->source->remove();
+    uninstall(own);
     set_listener(NULL);
     status = regx_refuse(error, REGX_INVALID, "self-test: %s by libc was not seen", deaf);
 refused:

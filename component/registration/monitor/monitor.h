@@ -310,7 +310,6 @@ extern const regx_hook_source_t *const regx_hooks_ucm;
 
 typedef struct regx_monitor_config {
     const regx_hook_source_t *hooks; /* NULL: none */
-    bool links_ucx;                  /* Open MPI is, to which `hooks` belong: ucm's may be better */
     regx_transport_t *transport;     /* whose memory domain registers */
     regx_counters_t *counters;
     const regx_trace_t *trace; /* lives as long as the monitor; NULL: off */

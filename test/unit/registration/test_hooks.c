@@ -216,6 +216,7 @@ UNIT_TEST_BETWEEN(a_source_that_cannot_be_trusted_is_refused, hooked_reset, NULL
 
 enum { UCM_SBRK = 1 << 5, UCM_NO_INSTALL = 1 << 24 };
 
+static bool sbrk_is_patched;
 static void (*ucm_told)(int event, const void *details, void *context); /* NULL: nobody is to be */
 static bool ucm_deaf;
 
@@ -245,6 +246,12 @@ UNIT_WRAP(void *, dlsym, void *object, const char *name)
     static uint64_t options[512] = {UINT64_MAX, UINT64_MAX, UINT64_MAX,
                                     UINT64_MAX}; /* all is enabled */
 
+    static unsigned char *code; /* that is of no file */
+
+    if (strcmp(name, "sbrk") == 0 && sbrk_is_patched) {
+        code = code != NULL ? code : calloc(1, 64);
+        return code;
+    }
     return strcmp(name, "ucm_global_opts") == 0           ? options
            : strcmp(name, "ucm_set_event_handler") == 0   ? (void *)ucm_set
            : strcmp(name, "ucm_unset_event_handler") == 0 ? (void *)ucm_unset
@@ -263,18 +270,20 @@ UNIT_WRAP(void *, sbrk, intptr_t increment)
 #ifdef REGX_HAVE_UCM
 UNIT_TEST_BETWEEN(sbrk_is_heard_by_ucm_and_the_rest_by_the_others, hooked_reset, NULL)
 {
-    regx_monitor_config_t both = config;
     regx_monitor_t *monitor;
     regx_error_t error = "";
 
-    both.links_ucx = ucm_deaf = hooked.refuse = true;
-    assert_int_equal(regx_backend_hooks.start(&both, &monitor, error), REGX_INVALID);
+    sbrk_is_patched = ucm_deaf = true;
+    assert_int_equal(regx_backend_hooks.start(&config, &monitor, error), REGX_INVALID);
     assert_true(strstr(error, "sbrk by libc was not seen") != NULL && ucm_told == NULL);
+    assert_true(hooked.installed == 1 && hooked.removed == 1);
     ucm_deaf = false;
-    assert_int_equal(regx_backend_hooks.start(&both, &monitor, error), REGX_DENIED);
+    hooked_reset(NULL);
+    hooked.refuse = true;
+    assert_int_equal(regx_backend_hooks.start(&config, &monitor, error), REGX_DENIED);
     assert_true(strstr(error, "the fake source") != NULL && ucm_told == NULL);
     hooked.refuse = false;
-    assert_int_equal(regx_backend_hooks.start(&both, &monitor, error), REGX_OK);
+    assert_int_equal(regx_backend_hooks.start(&config, &monitor, error), REGX_OK);
     uint64_t next = atomic_load(&monitor->log->head);
     regx_inval_log_interest(monitor->log, 0x10000, UINTPTR_MAX - PAGE, 1);
     const char *end = (char *)regx_align_up((uintptr_t)syscall(SYS_brk, 0), PAGE);
@@ -282,7 +291,30 @@ UNIT_TEST_BETWEEN(sbrk_is_heard_by_ucm_and_the_rest_by_the_others, hooked_reset,
     sbrk(-(intptr_t)PAGE);
     assert_true(is_logged(monitor, &next, end - PAGE, end));
     monitor->stop(monitor);
+    sbrk_is_patched = false;
     assert_true(ucm_told == NULL && hooked.installed == 1 && hooked.removed == 1);
+}
+#endif
+
+#ifdef __x86_64__
+/* Open MPI's hooks wait in libc's brk, to which that sbrk does not lead. The child alone has it. */
+UNIT_TEST_BETWEEN(where_sbrk_was_patched_before_hooks_are_refused, hooked_reset, NULL)
+{
+    ucm_deaf = true;
+    if (process_in_child()) {
+        void *libc = __real_dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+        unsigned char *code = __real_dlsym(libc, "sbrk"), *page = code - (uintptr_t)code % PAGE;
+        regx_error_t error = "";
+        regx_monitor_t *monitor = NULL;
+        const bool before = regx_backend_hooks.start(&config, &monitor, error) == REGX_OK;
+
+        monitor->stop(monitor);
+        mprotect(page, 2 * PAGE, PROT_READ | PROT_WRITE | PROT_EXEC);
+        memcpy(code, "\x48\x31\xc0\xc3", 4); /* xor rax, rax; ret */
+        const regx_status_t after = regx_backend_hooks.start(&config, &monitor, error);
+        _exit(before && after == REGX_INVALID && strstr(error, "sbrk by libc") != NULL ? 0 : 1);
+    }
+    ucm_deaf = false;
 }
 #endif
 
