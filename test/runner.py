@@ -256,7 +256,7 @@ def build_units(wanted: argparse.Namespace) -> None:
             continue
         folder = BUILD / sanitizer
         if not (folder / "Makefile").exists():
-            quietly("env", "-C", folder, TOP / "configure", "-q", f"--prefix={folder}/prefix",
+            quietly("env", "-C", folder, "../../configure", "-q", f"--prefix={folder}/prefix",
                  f"--cache-file={BUILD}/config.cache", configure)
         # A warning is a failure of the tests, not of a user's build with a newer compiler. A sanitizer
         # names lines; the rest of -g would take a quarter of the time.
