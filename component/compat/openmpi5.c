@@ -144,7 +144,7 @@ int regx_compat_fetch(const mca_base_component_t *component, opal_proc_t *proc, 
     /* The last one that had published nothing: each module asks for it, and each time could take a
      * second. */
     static _Atomic uint64_t without = UINT64_MAX;
-    const uint64_t process = regx_compat_process(proc);
+    const uint64_t process = (uint64_t)proc->proc_name.jobid << 32 | proc->proc_name.vpid;
     pmix_value_t *value;
 
     *bytes = NULL;
