@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import skips
 from tables import paths as all_paths, strategies
 
 # Carried by the environment of every process of a job, however it was started.
@@ -132,6 +133,8 @@ class Job:
         any may, each for a reason. No other fallback was counted, but for those that begin so."""
         paths = strategies() if strategy == "auto" else [strategy]
         carried = sum(self.total(f"bytes_{path}") for path in paths)
+        if strategy == "remap" and carried == 0 and skips.pages_cannot_be_moved():
+            pytest.skip("no UFFDIO_MOVE here")
         assert carried > 0, f"nothing went by {strategy}\n{self}"
         assert bytes_ is None or carried in bytes_, \
             f"{carried}, not {bytes_}, by {strategy}\n{self}"

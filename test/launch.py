@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How the tests start MPI jobs: what was built, and mpirun's words."""
+from __future__ import annotations
+
 import itertools
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,18 +18,13 @@ import pytest
 
 import job
 import openmpi
+import skips
 
 TOP = Path(__file__).resolve().parent.parent
 
-# Words that make a command an ordinary user's.
-ORDINARY_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
-
-
-def open_to_all(folder: Path) -> None:
-    """An ordinary user may write there, where a test leaves its files."""
-    folder.chmod(0o777)
-    for parent in list(folder.parents)[:3]:
-        parent.chmod(parent.stat().st_mode | 0o011)
+# Words that make a command an ordinary user's; it is already, where he runs the tests.
+ORDINARY_USER = [] if os.geteuid() else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                                         "--no-new-privs"]
 
 
 def limited(kib: int) -> list[str]:
@@ -52,6 +50,14 @@ def at_ranks(settings: Mapping[str, Mapping[str, object]]) -> list[str]:
                                             for name, value in regx.items()) + " ;;"
              for ranks, regx in settings.items()]
     return ["sh", "-c", f'case $OMPI_COMM_WORLD_RANK in {" ".join(cases)} esac; exec "$@"', "sh"]
+
+
+def need(regx: Mapping[str, object]) -> None:
+    """Skips where the machine refuses something without which a job that asks for this cannot begin."""
+    if "notifier" in str(regx.get("backend")) and skips.userfaultfd_is_refused():
+        pytest.skip("userfaultfd is refused here")
+    if regx.get("transport") == "pinned" and skips.io_uring_is_refused():
+        pytest.skip("io_uring is refused here")
 
 
 @dataclass(frozen=True)
@@ -148,6 +154,8 @@ class Mpi:
         A job that died of Open MPI's own defect (openmpi.py) is run again, with a warning and
         without the files that it left. More such jobs than Reruns.allowed says are a failure.
         """
+        if not any("deny" in str(word) for word in (*around, *within)):
+            need(regx or {})
         report = self.folder / f"report.{next(self.number)}"
         settings = {"pml": pml, "btl": btl, "mpi_yield_when_idle": 1, **(mca or {})}
         for name, value in {"report": report, **(regx or {})}.items():
@@ -168,6 +176,20 @@ class Mpi:
             done = job.run(words, variables, report, timeout, self.build.start)
         self.done.append(done)
         return done
+
+    def for_any_user(self) -> Mpi:
+        """Has jobs started by ordinary users, too: the folder is theirs to write to, and has copies of what was
+        built, which may lie where only its owner may enter."""
+        if not ORDINARY_USER:
+            return self
+        copies = self.folder / "built"
+        build = replace(self.build, component=shutil.copytree(self.build.component, copies / "component"),
+                        programs=shutil.copytree(self.build.programs, copies / "programs"))
+        self.folder.chmod(0o777)
+        for parent in list(self.folder.parents)[:3]:  # as pytest makes them
+            parent.chmod(parent.stat().st_mode | 0o011)
+        self.build = build
+        return self
 
     def note(self, died: job.Job) -> None:
         self.reruns.commands.append(died.command)

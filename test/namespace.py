@@ -108,6 +108,7 @@ def two_hosts(folder: Path) -> Iterator[tuple[list[str], list[str]]]:
     hosts = [f"10.83.{os.getpid() % 250}.{number}" for number in (1, 2)]
     need("network namespace", "ip", "netns", "add", names[0])
     try:
+        need("network namespace", "ip", "netns", "exec", names[0], "true")
         command("ip", "netns", "add", names[1])
         command("ip", "link", "add", "regx0", "netns", names[0], "type", "veth",
                 "peer", "name", "regx0", "netns", names[1])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import launch
 import sample
 from launch import Mpi
 from namespace import SharedMemory, need
@@ -46,6 +47,7 @@ def test_what_a_rank_takes_for_the_machine_is_its_own(mpi: Mpi, tmp_path: Path, 
 @pytest.mark.parametrize("name, value, said", [("transport", "pinned", "its btl_regx_transport is another (here "),
                                                ("backend", "odp", "btl_regx_backend=odp cannot be used: ")])
 def test_what_only_one_rank_has_is_named(mpi: Mpi, name: str, value: str, said: str) -> None:
+    launch.need({name: value})
     other = ["sh", "-c", f'test $OMPI_COMM_WORLD_RANK = 0 || export OMPI_MCA_btl_regx_{name}={value}; exec "$@"', "sh"]
     job = mpi(*COLLECTIVE, ranks=2, within=other)
     assert job.status != 0 and any(said in line for line in job.complaints), str(job)

@@ -9,7 +9,6 @@ import pytest
 import device
 from job import Job
 from launch import Mpi
-from skips import IO_URING_SETUP, refused
 from tables import strategies
 
 # Below and above what goes eagerly, by stages, in one chunk and in several.
@@ -17,7 +16,6 @@ SIZES = (3_000, 16_385, 32_769, 65_536, 65_537, 131_072, 131_073, 600_001, 1_048
 WINDOWS = (8, 5_000, 70_001, 1_048_577)
 HOWS = ("protected", "guarded", "cut", "pager", "child")
 KERNEL = tuple(int(number) for number in platform.release().split(".")[:2])
-URING = pytest.mark.skipif(refused(IO_URING_SETUP, 1, 0), reason="io_uring is refused here")
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +57,7 @@ def test_so_it_does_with_each_backend_and_grant(mpi: Mpi, how: str, backend: str
 
 
 @pytest.mark.parametrize("transport,strategy", [
-    *(pytest.param("pinned", strategy, marks=URING) for strategy in ("pipeline", "direct", "read")),
+    *(("pinned", strategy) for strategy in ("pipeline", "direct", "read")),
     *(pytest.param("verbs", strategy, marks=device.needed) for strategy in ("bounce", "pipeline"))])
 @pytest.mark.parametrize("side", ["send", "receive"])
 @pytest.mark.parametrize("how", [*HOWS, "owned"])

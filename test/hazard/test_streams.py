@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from launch import Mpi
-from skips import IO_URING_SETUP, refused
 from tables import strategies
 
 CLOSED = ("0", "1", "2", "0 1", "1 2", "0 1 2")
@@ -34,7 +33,6 @@ def test_so_with_each_backend(mpi: Mpi, tmp_path: Path, backend: str) -> None:
     run(mpi, tmp_path, "before", "0 1 2", regx={"rendezvous": "direct", "backend": backend})
 
 
-@pytest.mark.skipif(refused(IO_URING_SETUP, 1, 0), reason="io_uring is refused here")
 @pytest.mark.parametrize("when", ["after", "0", "1", "2", "onto"])
 def test_so_over_pinned(mpi: Mpi, tmp_path: Path, when: str) -> None:
     """Its files in memory are made at the first transfer to a neighbour."""

@@ -8,7 +8,7 @@ import pytest
 import device
 import openmpi
 from job import Job
-from launch import AT_ONCE, Build, Mpi, limited, open_to_all
+from launch import AT_ONCE, Build, Mpi, limited
 from softroce import SECOND, layer, no_device, second_device
 from test_killed import HIDDEN, lost, told
 
@@ -93,8 +93,7 @@ def test_fork_init_that_fails_refuses_verbs_in_one_line(mpi: Mpi, build: Build) 
 @pytest.fixture
 def writable(mpi: Mpi) -> Mpi:
     """Where an ordinary user may write the report."""
-    open_to_all(mpi.folder)
-    return mpi
+    return mpi.for_any_user()
 
 
 @pytest.mark.parametrize("kib", [64, 1024])

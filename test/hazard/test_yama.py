@@ -10,7 +10,7 @@ import pytest
 
 import device
 import sample
-from launch import ORDINARY_USER, Mpi, open_to_all, preloading
+from launch import ORDINARY_USER, Mpi, preloading
 from sample import MIB, Case
 from tables import strategies
 
@@ -75,7 +75,7 @@ PLAYED = """
 
 
 @pytest.fixture(params=[pytest.param("played"), pytest.param("kernel", marks=device.needed)])
-def scope(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scope]:
+def scope(request: pytest.FixtureRequest, mpi: Mpi, tmp_path: Path) -> Iterator[Scope]:
     """No root's jobs are concerned: root may do all."""
     if request.param == "played":
         within = preloading(tmp_path / "yama.so", PLAYED, f'-DFOLDER="{tmp_path}"')
@@ -86,10 +86,10 @@ def scope(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scope]:
     if os.geteuid() != 0:
         pytest.skip("only root can set it")
     before = SCOPE.read_text()
+    mpi.for_any_user()
 
     def set_to(number: int) -> dict[str, Any]:
         SCOPE.write_text(f"{number}\n")
-        open_to_all(tmp_path)
         return {"around": [*ORDINARY_USER, "env", "HOME=/tmp"]}
 
     yield set_to

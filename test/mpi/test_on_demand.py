@@ -9,7 +9,7 @@ import pytest
 import device
 import sample
 from job import Job
-from launch import Build, Mpi, limited, open_to_all
+from launch import Build, Mpi, limited
 from sample import MIB, PAGE, Case
 from softroce import SECOND, layer, second_device
 
@@ -116,7 +116,7 @@ def test_packets_that_are_too_small(odp, tmp_path: Path) -> None:
 
 def test_locked_memory_is_not_needed(odp, mpi: Mpi, tmp_path: Path, seed: int) -> None:
     """What the pool leaves of the limit is less than one buffer."""
-    open_to_all(mpi.folder)
+    mpi.for_any_user()
     job = odp("transfer", "--seed", seed, "--iterations", 2, large(tmp_path, Case(8 * MIB)),
               strategy="direct", around=AROUND + limited(8192))
     job.warned("ulimit -l", "is 8192 KiB").checked(ranks=2).carried("direct").over("verbs")

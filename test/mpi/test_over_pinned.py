@@ -8,11 +8,8 @@ import pytest
 
 import sample
 from job import Job
-from launch import Build, Mpi, limited, open_to_all
+from launch import Build, Mpi, limited
 from sample import MIB, Case
-from skips import IO_URING_SETUP, refused
-
-pytestmark = pytest.mark.skipif(refused(IO_URING_SETUP, 1, 0), reason="io_uring is refused here")
 
 BACKENDS = ["none", "notifier", "hooks", "retain"]
 PAIRS = [*((strategy, backend) for strategy in ("pipeline", "direct", "read") for backend in BACKENDS),
@@ -99,9 +96,8 @@ def test_what_finds_no_slot_bounces(mpi: Mpi, tmp_path: Path, seed: int) -> None
 def test_what_may_not_be_locked_bounces(mpi: Mpi, tmp_path: Path, seed: int, kib: int,
                                         owned: tuple[str, ...]) -> None:
     """The kernel counts what an ordinary user's rings have pinned."""
-    open_to_all(mpi.folder)
     cases = [Case(2 * MIB, 3, 4, pattern="both", window=2)]
-    job = over(mpi, "transfer", "--seed", seed, "--iterations", 2, *owned, sample.write(cases, tmp_path),
+    job = over(mpi.for_any_user(), "transfer", "--seed", seed, "--iterations", 2, *owned, sample.write(cases, tmp_path),
                around=limited(kib), regx={"rendezvous": "direct", "backend": "none"})
     if job.complaints:
         job = job.warned("ulimit -l", f"is {kib} KiB")

@@ -7,7 +7,7 @@ import pytest
 
 import device
 from launch import Mpi
-from skips import IO_URING_SETUP, pages_cannot_be_moved, refused
+from skips import pages_cannot_be_moved
 from ways import CHUNKS, WAYS, Way
 
 OPERATIONS, ALL_OPERATIONS = 2_000, 50_000  # without and with --full
@@ -18,8 +18,6 @@ ATTEMPTS = 8
 def test_random_operations_are_right(mpi: Mpi, tmp_path: Path, way: str, seed: int, full: bool) -> None:
     if way == "remap" and pages_cannot_be_moved():
         pytest.skip("no UFFDIO_MOVE here")
-    if way.startswith("pinned") and refused(IO_URING_SETUP, 1, 0):
-        pytest.skip("io_uring is refused here")
     operations = ALL_OPERATIONS if full else OPERATIONS
     missing = {counter for counter in WAYS[way].used if counter != "onesided" or mpi.build.osc_asks}
     for attempt in range(ATTEMPTS):  # whether a change falls into a transfer is up to the scheduler

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from namespace import need
 from random_runs import UNAVAILABLE, run
 
 COUNT = "/proc/sys/vm/max_map_count"
@@ -28,9 +29,7 @@ def test_few_mappings_may_be_watched(programs: Path, oracle: None, tmp_path: Pat
     (tmp_path / "count").write_text("300\n")
     around = ["unshare", "--mount", "sh", "-c",
               f'mount --bind "{tmp_path / "count"}" {COUNT} && exec "$@"', "sh"]
-    if os.getuid() != 0 or subprocess.run([*around, "true"], capture_output=True,
-                                          check=False).returncode != 0:
-        pytest.skip("needs a mount namespace of its own, as root")
+    need("mount namespace", *around, "true")
     done = run(Path(around[0]), *around[1:], programs / "property", "notifier", 1, 2 * MANY)
     assert done.status == 0, str(done)
     assert "not watched: too many mappings (vm.max_map_count): " in done.output, str(done)

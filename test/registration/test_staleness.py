@@ -6,7 +6,6 @@ import pytest
 
 import staleness
 from launch import Build, Mpi
-from skips import IO_URING_SETUP, refused
 
 DEVICE = "io_uring"
 COLUMNS = [(way, backend) for way in staleness.WAYS
@@ -43,7 +42,6 @@ def test_staleness_in_an_mpi_program_is_as_documented(mpi: Mpi, programs: Path, 
     staleness.compare(way, backend, staleness.cells(run.stdout), by_ucx=mpi.build.series == (5, 0))
 
 
-@pytest.mark.skipif(refused(IO_URING_SETUP, 1, 0), reason="io_uring is refused here")
 @pytest.mark.parametrize("way", ["libc", "raw"])
 @pytest.mark.parametrize("backend", ["none", "hooks", "notifier", "hooks+notifier"])
 @pytest.mark.whole

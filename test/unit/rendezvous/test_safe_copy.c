@@ -332,7 +332,7 @@ UNIT_TEST(memory_that_has_failed_is_mapped_anew)
                                     .mode = UFFDIO_REGISTER_MODE_MISSING};
     struct uffdio_zeropage failed = {.range = range.range}; /* as struct uffdio_poison */
 
-    unit_need(ioctl(uffd, UFFDIO_API, &api) == 0, "this kernel cannot tell that memory has failed");
+    unit_need(ioctl(uffd, UFFDIO_API, &api) == 0, "no UFFDIO_POISON");
     assert_int_equal(madvise(memory + LENGTH - PAGE, PAGE, MADV_DONTNEED), 0);
     assert_int_equal(ioctl(uffd, UFFDIO_REGISTER, &range), 0);
     assert_int_equal(ioctl(uffd, _IOWR(UFFDIO, 0x08, struct uffdio_zeropage), &failed), 0);

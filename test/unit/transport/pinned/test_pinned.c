@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "../pair.h"
+#include "ring.h"
 #include "transport/pinned/pinned.h"
 
 enum {
