@@ -33,7 +33,7 @@ def cheap(series: tuple[int, int]) -> Iterator[dict[str, str]]:
         folder = Path(name)
         folder.chmod(0o1777)  # some tests run as an ordinary user
         if series != (4, 1):
-            yield {}
+            yield {"UCX_LOG_LEVEL": "fatal"}  # UCX, which it loads, says on stdout that there is no /proc
             return
         write_topology(folder / "topology")
         yield {**SEGMENTS, "HWLOC_XMLFILE": str(folder / "topology"), "HWLOC_THISSYSTEM": "1",
