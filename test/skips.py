@@ -221,7 +221,7 @@ EXPECTED = [
     (r"test_dynamic\.py", "Open MPI 5.0 does not come back", "Open MPI 5.0"),
     (r"test_parameter\.py", "mpirun of Open MPI 5.0 crashes", "Open MPI 5.0"),
     (r"test_foreign\.py", "Open MPI 5.0 spoils", "Open MPI 5.0"),
-    (r"test_neighbours\.py", "Open MPI 5.0 crashes in PMIx", "Open MPI 5.0"),
+    (r"test_neighbours\.py", "Open MPI 5.0 (crashes in PMIx|does not always find)", "Open MPI 5.0"),
 
     (r"test_hosts\.py", "Open MPI 5.0 cannot spawn", "Open MPI 5.0"),
     (r"test_hosts\.py", "Open MPI 6.0 cannot map", "Open MPI 6.0"),

@@ -40,6 +40,8 @@ def test_what_a_rank_takes_for_the_machine_is_its_own(mpi: Mpi, tmp_path: Path, 
     both are on one node. To a rank without /proc and in an IPC namespace of its own another BTL leads."""
     enter = ["unshare", "--mount", "--uts", "sh", "-c", OWN[what].format(tmp_path) + '; exec "$@"', "sh"]
     need("namespaces", *enter, "true")
+    if mpi.build.series == (5, 0) and what in ("proc", "IPC"):
+        pytest.skip("Open MPI 5.0 does not always find a rank's local number without /proc, with btl/sm either")
     mpi(*COLLECTIVE, ranks=3, btl="regx,tcp" if what == "IPC" else "regx", within=enter,
         regx={"rendezvous": "pipeline"}).checked(ranks=3).over("shm")
 
