@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import device
+import skips
 from job import Job
 from launch import Mpi
 from tables import strategies
@@ -19,9 +20,13 @@ KERNEL = tuple(int(number) for number in platform.release().split(".")[:2])
 
 
 @pytest.fixture(autouse=True)
-def guards_are_known(request: pytest.FixtureRequest) -> None:
-    if "guarded" in request.node.name and KERNEL < (6, 13):
+def memory_can_be_so(request: pytest.FixtureRequest) -> None:
+    """A pager (also a child, or a swapper, which tests of a pager start) has a userfaultfd."""
+    name = request.node.name
+    if "guarded" in name and KERNEL < (6, 13):
         pytest.skip("no guard pages: MADV_GUARD_INSTALL is of Linux 6.13")
+    if ("pager" in name or "child" in name) and skips.userfaultfd_is_refused():
+        pytest.skip("userfaultfd is refused here")
 
 
 @pytest.mark.parametrize("strategy", [*strategies(), "auto"])
