@@ -1,27 +1,41 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The companion benchmark: measures as osu_latency, osu_bw and osu_bibw of OSU 7 measure and
-// prints as they print, for machines without OSU, and adds what they lack: a choice of buffers
-// per message, percentiles, exchanges of more than two ranks, and a content check of every message
-// in both directions, for which each message of a window has a buffer of its own.
+// The companion benchmark: an MPI program that sleeps until compare has it measure a slice, so that the jobs of
+// all rows are alive at the same time, and all but one of them use no processor.
 //
-//   mpirun -n 2 companion latency|bw|bibw|percentiles [options]
-//   mpirun -n N companion sendrecv|halo [options]
+//   mpirun -n N companion ADDRESS NAME
 //
-// Nothing but the exchange itself is timed: fresh buffers are mapped and filled, and contents
-// stamped and checked, between the timed parts, behind a barrier. Only "touched" buffers are
-// written and read within the timed part.
+// Each rank connects to ADDRESS (unix:PATH or tcp:HOST:PORT), says "NAME RANK", and waits in recv. A slice is a
+// line to all ranks
 //
-// This file is the command line, the exchanges and the loop over sizes; benchmark/ has the rest.
+//   TEST BUFFERS SIZE WINDOW OWNED MILLISECONDS CHECK SLOWER
+//
+// and each rank answers "SECONDS ITERATIONS WRONG FREED BACK": of one iteration, as rank 0 timed it; how many there
+// were with those before the timed ones; messages with wrong content; freed buffers, and those that came back. With
+// CHECK there are as many iterations whose contents are compared, and nothing is timed. SLOWER: percent by
+// which rank 0 spins longer for each iteration. At the end of the connection the rank ends.
+//
+// Nothing but the exchange itself is timed: fresh buffers are mapped and filled, and contents stamped and
+// checked, between the timed parts, behind a barrier. Only "touched" buffers are written and read in the timed
+// part. The exchanges are those of osu_latency, osu_bw and osu_bibw. benchmark/ has the rest.
 
 #define _GNU_SOURCE
+#include <netdb.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "benchmark/bench.h"
+
+#define WARM_PARTS 5 // of a slice: a batch that takes one of them is long enough to be compared
+#define WARM_MOST 8  // batches of that length before the timed part
+#define FASTER 0.97  // of the batch before: it is still getting warm
+#define ITERATIONS_MAX 1000000
+#define TAIL_MIN 2000 // iterations of a percentile
 
 void fail(const struct bench *b, const char *format, ...)
 {
@@ -34,7 +48,7 @@ void fail(const struct bench *b, const char *format, ...)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-// ---- the exchanges, as osu_latency, osu_bw and osu_bibw make them; each returns its seconds
+// ---- the exchanges, as osu_latency, osu_bw and osu_bibw make them
 
 enum { TAG_LATENCY = 1, TAG_TO_0 = 10, TAG_TO_1 = 100, TAG_REPLY = 101 };
 
@@ -53,15 +67,13 @@ static void receive_one(struct bench *b, size_t size, uint64_t iteration)
     read_message(b, receive, size);
 }
 
-static double exchange_latency(struct bench *b, size_t size, uint64_t iteration)
+static void exchange_latency(struct bench *b, size_t size, uint64_t iteration)
 {
-    double start = MPI_Wtime();
     if (b->rank == 0)
         send_one(b, size, iteration);
     receive_one(b, size, iteration);
     if (b->rank == 1)
         send_one(b, size, iteration);
-    return MPI_Wtime() - start;
 }
 
 static void start_receives(struct bench *b, size_t size, uint64_t iteration)
@@ -90,10 +102,9 @@ static void send_all(struct bench *b, size_t size, uint64_t iteration)
     MPI_Waitall(b->set.window, b->send_request, MPI_STATUSES_IGNORE);
 }
 
-static double exchange_bw(struct bench *b, size_t size, uint64_t iteration)
+static void exchange_bw(struct bench *b, size_t size, uint64_t iteration)
 {
     char reply[4] = {0};
-    double start = MPI_Wtime();
     if (b->rank == 0) {
         send_all(b, size, iteration);
         MPI_Recv(reply, sizeof reply, MPI_CHAR, 1, TAG_REPLY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -102,70 +113,26 @@ static double exchange_bw(struct bench *b, size_t size, uint64_t iteration)
         finish_receives(b, size, iteration);
         MPI_Send(reply, sizeof reply, MPI_CHAR, 0, TAG_REPLY, MPI_COMM_WORLD);
     }
-    return MPI_Wtime() - start;
 }
 
-static double exchange_bibw(struct bench *b, size_t size, uint64_t iteration)
+static void exchange_bibw(struct bench *b, size_t size, uint64_t iteration)
 {
-    double start = MPI_Wtime();
     start_receives(b, size, iteration);
     send_all(b, size, iteration);
     finish_receives(b, size, iteration);
-    return MPI_Wtime() - start;
 }
 
 static const struct test {
-    const char *name, *title, *columns;
-    double (*exchange)(struct bench *, size_t, uint64_t);
-    int iterations[2], warmup[2]; // of small and of large messages, as OSU has them
-} tests[MODES] = {
-    [LATENCY] =
-        {"latency", "Latency Test", "Latency (us)", exchange_latency, {10000, 1000}, {100, 10}},
-    [BW] = {"bw", "Bandwidth Test", "Bandwidth (MB/s)", exchange_bw, {100, 20}, {10, 2}},
-    [BIBW] = {"bibw",
-              "Bi-Directional Bandwidth Test",
-              "Bandwidth (MB/s)",
-              exchange_bibw,
-              {100, 20},
-              {10, 2}},
-    [PERCENTILES] = {"percentiles",
-                     "Latency Test",
-                     "p50 (us)          p99 (us)        p99.9 (us)",
-                     exchange_latency,
-                     {20000, 2000},
-                     {100, 10}},
-    [SENDRECV] = {"sendrecv",
-                  "Sendrecv around a ring",
-                  "Latency (us)",
-                  exchange_sendrecv,
-                  {10000, 1000},
-                  {100, 10}},
-    [HALO] = {"halo",
-              "Halo exchange on a torus",
-              "Latency (us)",
-              exchange_halo,
-              {10000, 1000},
-              {100, 10}}};
+    const char *name;
+    void (*exchange)(struct bench *, size_t, uint64_t);
+} tests[MODES] = {[LATENCY] = {"latency", exchange_latency},
+                  [BW] = {"bw", exchange_bw},
+                  [BIBW] = {"bibw", exchange_bibw},
+                  [P99] = {"p99", exchange_latency},
+                  [SENDRECV] = {"sendrecv", exchange_sendrecv},
+                  [HALO] = {"halo", exchange_halo}};
 
-static bool has_window(enum mode mode)
-{
-    return mode == BW || mode == BIBW;
-}
-
-static bool is_for_groups(enum mode mode)
-{
-    return mode == SENDRECV || mode == HALO;
-}
-
-// ---- one size, one line
-
-static double value_of(const struct bench *b, size_t size, double seconds, int iterations)
-{
-    if (!has_window(b->set.mode))
-        return 1e6 * seconds / iterations;
-    double messages = (b->set.mode == BIBW ? 2.0 : 1.0) * b->set.window * iterations;
-    return (double)size * messages / 1e6 / seconds;
-}
+// ---- a slice
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -173,224 +140,217 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// The smallest one-way time that this share of all does not exceed: a mean hides a stall that comes
-// once in a while.
-static double percentile(const double *sorted, int count, double share)
+static void spin(unsigned long loops)
 {
-    return 1e6 * sorted[(int)(share * (count - 1) + 0.5)];
+    while (loops-- > 0)
+        __asm__ volatile("");
 }
 
-static void print_line(const struct bench *b, size_t size, double *times, int count)
+// Loops in so many seconds.
+static unsigned long loops_in(double seconds)
 {
-    double sum = 0;
-    for (int i = 0; i < count; i++)
-        sum += times[i];
-    if (b->set.mode == PERCENTILES) {
-        qsort(times, (size_t)count, sizeof *times, compare_doubles);
-        printf("%-10zu%18.3f%18.3f%18.3f", size, percentile(times, count, 0.5),
-               percentile(times, count, 0.99), percentile(times, count, 0.999));
-    } else {
-        printf("%-10zu%18.2f", size, value_of(b, size, sum, count));
-    }
-    printf(b->set.check ? "%18s\n" : "\n", b->wrong ? "Fail" : "Pass");
-    fflush(stdout);
+    const unsigned long some = 100000;
+    double start = MPI_Wtime();
+    spin(some);
+    return (unsigned long)(seconds * (double)some / (MPI_Wtime() - start));
 }
 
-// Of both ranks and all iterations of a size, as a comment: it is not OSU's.
-static void print_freed(struct bench *b)
+// Returns the seconds of so many iterations. times: of each, where they are wanted.
+static double batch(struct bench *b, int iterations, unsigned long loops, double *times)
 {
-    unsigned long mine[] = {b->came_back, b->freed}, all[2];
-
-    MPI_Reduce(mine, all, 2, MPI_UNSIGNED_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
-    if (b->rank == 0)
-        printf("# came back with its pages: %lu of %lu buffers\n", all[0], all[1]);
-    b->came_back = b->freed = 0;
-}
-
-static void run_size(struct bench *b, size_t size)
-{
-    bool large = size > LARGE_MESSAGE;
-    int iterations = b->set.iterations[large], warmup = b->set.warmup[large];
-    double *times = calloc((size_t)iterations, sizeof *times);
-
-    if (times == NULL)
-        fail(b, "out of memory");
-    begin_size(b, size);
-    MPI_Barrier(MPI_COMM_WORLD);
-    for (int i = -warmup; i < iterations; i++) {
-        uint64_t iteration = (uint64_t)(i + warmup);
-        prepare(b, size, iteration);
-        double one = tests[b->set.mode].exchange(b, size, iteration);
-        if (i >= 0)
-            times[i] = tests[b->set.mode].exchange == exchange_latency ? one / 2 : one;
-        check(b, size, iteration);
-    }
-    if (b->set.check)
-        MPI_Allreduce(MPI_IN_PLACE, &b->wrong, 1, MPI_UNSIGNED_LONG, MPI_SUM, MPI_COMM_WORLD);
-    if (b->rank == 0)
-        print_line(b, size, times, iterations);
-    if (b->set.buffers == FREED)
-        print_freed(b);
-    free(times);
-}
-
-static int run(struct bench *b)
-{
-    const struct test *test = &tests[b->set.mode];
-    if (b->set.mode == HALO)
-        find_neighbours(b);
-    open_buffers(b);
-    if (b->rank == 0)
-        printf("# regx companion MPI %s, buffers %s\n%-10s%18s%s\n", test->title,
-               b->set.buffers_text, "# Size", test->columns,
-               b->set.check ? "        Validation" : "");
-    for (size_t size = b->set.min; size <= b->set.max && !b->wrong; size *= 2)
-        run_size(b, size);
-    close_buffers(b);
-    return b->wrong ? 1 : 0;
-}
-
-// ---- the command line ------------------------------------------------------------------------
-
-static const char usage[] =
-    "usage: mpirun -n 2 companion latency|bw|bibw|percentiles [options]\n"
-    "       mpirun -n N companion sendrecv|halo [options]\n"
-    "  sendrecv      each rank sends to the next of a ring and receives from the one before\n"
-    "  halo          each rank exchanges four sides with its neighbours on a torus\n"
-    "  -m [MIN:]MAX  sizes in bytes, doubled from MIN (1) to MAX (4194304)\n"
-    "  -i N          iterations of each size (10000, 1000 above 8192 B; percentiles 20000, 2000;\n"
-    "                bw, bibw 100, 20)\n"
-    "  -x N          untimed iterations before them (bw, bibw 10, 2; others 100, 10)\n"
-    "  -W N          messages in flight of bw and bibw (64)\n"
-    "  -c            check the content of every message; those of a window then have a buffer\n"
-    "                each, up to 256 MiB of them\n"
-    "  -b KIND       each message uses the one buffer (same, as OSU does), one freshly mapped\n"
-    "                (fresh), one that malloc gives after the last one was freed (freed), the "
-    "next\n"
-    "                of N (rotate:N), the one buffer, each iteration from the next of N places 4 "
-    "KiB\n"
-    "                apart (slide:N), or one that is written before each message and read after "
-    "it,\n"
-    "                in the timed part (touched)\n"
-    "  -o            buffers of MPI_Alloc_mem instead of the program's own\n"
-    "  -h\n";
-
-// What an option of a number wants, if its text is none.
-static const char *number(const char *text, const char *wants, int min, int max, int value[2])
-{
-    char rest;
-    long long n;
-    if (sscanf(text, "%lld%c", &n, &rest) != 1 || n < min || n > max)
-        return wants;
-    value[0] = value[1] = (int)n;
-    return NULL;
-}
-
-static bool range(const char *text, size_t *min, size_t *max)
-{
-    char rest;
-    if (strchr(text, '-') != NULL ||
-        (sscanf(text, "%zu:%zu%c", min, max, &rest) != 2 && sscanf(text, "%zu%c", max, &rest) != 1))
-        return false;
-    return *min >= 1 && *min <= *max && *max <= MESSAGE_MAX;
-}
-
-static bool buffers(const char *text, struct settings *set)
-{
-    static const char *const names[] = {"same", "rotate:", "slide:", "fresh", "freed", "touched"};
-    int n[2] = {1};
-    for (enum buffers kind = SAME; kind <= TOUCHED; kind++) {
-        size_t length = strlen(names[kind]);
-        bool counted = names[kind][length - 1] == ':';
-        if (strncmp(text, names[kind], length) == 0 &&
-            (counted ? number(text + length, "", 1, 1 << 20, n) == NULL : text[length] == 0)) {
-            set->buffers = kind;
-            set->buffers_text = text;
-            set->places = (size_t)n[0];
-            return true;
+    bool each = times != NULL || is_new_each_time(b);
+    double sum = 0, start = MPI_Wtime();
+    for (int i = 0; i < iterations; i++) {
+        uint64_t iteration = b->iteration++;
+        if (each) {
+            prepare(b, b->set.size, iteration);
+            start = MPI_Wtime();
+        }
+        tests[b->set.mode].exchange(b, b->set.size, iteration);
+        if (loops > 0)
+            spin(loops);
+        if (each) {
+            double one = MPI_Wtime() - start;
+            sum += one;
+            if (times != NULL)
+                times[i] = one;
         }
     }
-    return false;
+    return each ? sum : MPI_Wtime() - start;
 }
 
-// What does not go together, or NULL.
-static const char *contradiction(const struct settings *set)
+static int told_by_0(int value)
 {
-    if (set->mode == PERCENTILES && set->iterations[1] < 1000)
-        return "percentiles want 1000 iterations or more: one in a thousand is asked for";
-    if (set->mode == PERCENTILES && set->check)
-        return "percentiles check no contents; latency moves the same messages, and does";
-    if (set->buffers == FREED && set->owned)
-        return "freed buffers are malloc's, not MPI_Alloc_mem's";
-    if (is_for_groups(set->mode) && set->buffers != SAME &&
-        !(set->mode == SENDRECV && set->buffers == TOUCHED))
-        return "sendrecv has buffers same or touched, halo has same";
-    if (set->buffers == FREED && set->min < FREED_MIN)
-        return "freed buffers are marked, and want messages of 64 bytes or more";
-    return NULL;
+    MPI_Bcast(&value, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return value;
 }
 
-// Returns what is wrong and allowed, or NULL.
-static const char *parse(int argc, char **argv, struct settings *set, bool *help)
+// Batches get longer until one takes a part of the slice, and then go on until they no longer get faster. Returns
+// the seconds of an iteration.
+static double warm(struct bench *b)
 {
-    int window[2] = {64}, iterations[2] = {-1}, warmup[2] = {-1};
-    const char *wrong = NULL, *name;
-    *set = (struct settings){.buffers_text = "same", .min = 1, .max = 4u << 20};
-    opterr = 0;
-    for (int option; (option = getopt(argc, argv, "m:i:x:W:cb:oh")) != -1;) {
-        if (option == 'h')
-            *help = true;
-        else if (option == 'c')
-            set->check = true;
-        else if (option == 'o')
-            set->owned = true;
-        else if (option == 'i')
-            wrong =
-                number(optarg, "-i wants a number from 1 to 100000000", 1, 100000000, iterations);
-        else if (option == 'x')
-            wrong = number(optarg, "-x wants a number from 0 to 100000000", 0, 100000000, warmup);
-        else if (option == 'W')
-            wrong = number(optarg, "-W wants a number from 1 to 65536", 1, 65536, window);
-        else if (option == 'm' && !range(optarg, &set->min, &set->max))
-            wrong = "-m wants [MIN:]MAX with 1 <= MIN <= MAX <= 1073741824 bytes";
-        else if (option == 'b' && !buffers(optarg, set))
-            wrong = "-b wants same, fresh, freed, rotate:N, slide:N or touched; N is 1 to 1048576";
-        else if (option == '?')
-            wrong = "unknown option, or one without its value; see -h";
-        if (wrong != NULL || *help)
-            return wrong;
+    double each, best = 1e9, part = b->set.seconds / WARM_PARTS;
+    int iterations = 1, next = 1, at_length = 0;
+    do {
+        iterations = next;
+        double seconds = batch(b, iterations, 0, NULL);
+        each = seconds / iterations;
+        if (seconds < part && iterations < ITERATIONS_MAX)
+            next = iterations * 2;
+        else
+            next = each < FASTER * best && ++at_length < WARM_MOST &&
+                           seconds * at_length < b->set.seconds
+                       ? iterations
+                       : 0;
+        best = each < best ? each : best;
+        next = told_by_0(next);
+    } while (next > 0);
+    return best;
+}
+
+static double timed(struct bench *b)
+{
+    double each = warm(b), wanted = b->set.seconds / each, value;
+    int least = b->set.mode == P99 ? TAIL_MIN : 1;
+    int iterations = wanted < least            ? least
+                     : wanted > ITERATIONS_MAX ? ITERATIONS_MAX
+                                               : (int)wanted;
+    unsigned long loops = b->rank == 0 ? loops_in(b->set.slower / 100 * each) : 0;
+    iterations = told_by_0(iterations);
+    double *times = b->set.mode == P99 ? calloc((size_t)iterations, sizeof *times) : NULL;
+    if (b->set.mode == P99 && times == NULL)
+        fail(b, "out of memory");
+    value = batch(b, iterations, loops, times) / iterations;
+    if (times != NULL) {
+        qsort(times, (size_t)iterations, sizeof *times, compare_doubles);
+        value = times[iterations / 100 * 99]; // a mean hides what comes once in a while
+        free(times);
     }
-    name = optind == argc - 1 ? argv[optind] : "";
-    while (set->mode < MODES && strcmp(name, tests[set->mode].name) != 0)
+    return value;
+}
+
+static void checked(struct bench *b)
+{
+    for (int i = 0; i < b->set.check; i++) {
+        uint64_t iteration = b->iteration++;
+        prepare(b, b->set.size, iteration);
+        tests[b->set.mode].exchange(b, b->set.size, iteration);
+        check(b, b->set.size, iteration);
+    }
+}
+
+// Returns whether the line is one.
+static bool parse(struct settings *set, const char *line)
+{
+    char test[16], buffers[32];
+    int owned;
+    double ms;
+    static const char *const names[] = {"same", "rotate:", "slide:", "fresh", "freed", "touched"};
+    *set = (struct settings){.places = 1};
+    if (sscanf(line, "%15s %31s %zu %d %d %lf %d %lf", test, buffers, &set->size, &set->window,
+               &owned, &ms, &set->check, &set->slower) != 8 ||
+        set->size < 1 || set->size > MESSAGE_MAX || set->window < 1)
+        return false;
+    set->owned = owned;
+    set->seconds = 1e-3 * ms;
+    while (set->mode < MODES && strcmp(test, tests[set->mode].name) != 0)
         set->mode++;
-    if (set->mode == MODES)
-        return "one test is wanted: latency, bw, bibw, percentiles, sendrecv or halo";
-    const struct test *test = &tests[set->mode];
-    set->window = has_window(set->mode) ? window[0] : set->mode == HALO ? DIRECTIONS : 1;
-    for (int large = 0; large < 2; large++) {
-        set->iterations[large] = iterations[0] < 0 ? test->iterations[large] : iterations[0];
-        set->warmup[large] = warmup[0] < 0 ? test->warmup[large] : warmup[0];
+    while (set->buffers < KINDS &&
+           strncmp(buffers, names[set->buffers], strlen(names[set->buffers])) != 0)
+        set->buffers++;
+    if (set->mode == MODES || set->buffers == KINDS)
+        return false;
+    const char *number = strchr(buffers, ':');
+    set->places = number != NULL ? strtoul(number + 1, NULL, 10) : 1;
+    if (set->mode == HALO)
+        set->window = DIRECTIONS;
+    else if (set->mode != BW && set->mode != BIBW)
+        set->window = 1;
+    return set->places >= 1 && !(set->buffers == FREED && set->size < FREED_MIN);
+}
+
+static double slice(struct bench *b)
+{
+    double value = 0;
+    uint64_t before = b->iteration;
+    b->wrong = b->freed = b->came_back = 0;
+    open_buffers(b);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (b->set.check > 0)
+        checked(b);
+    else
+        value = timed(b);
+    close_buffers(b);
+    b->done = b->iteration - before;
+    return value;
+}
+
+// ---- the connection
+
+static int connected(const char *address)
+{
+    int to = -1;
+    if (strncmp(address, "unix:", 5) == 0) {
+        struct sockaddr_un name = {.sun_family = AF_UNIX};
+        to = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        snprintf(name.sun_path, sizeof name.sun_path, "%s", address + 5);
+        if (connect(to, (struct sockaddr *)&name, sizeof name) != 0)
+            return -1;
+    } else {
+        char host[256], port[16];
+        struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+        if (sscanf(address, "tcp:%255[^:]:%15s", host, port) != 2 ||
+            getaddrinfo(host, port, &hints, &found) != 0)
+            return -1;
+        to = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(to, found->ai_addr, found->ai_addrlen) != 0)
+            return -1;
+        freeaddrinfo(found);
     }
-    return contradiction(set);
+    return to;
+}
+
+// The next line; false: there is none.
+static bool next_line(int from, char *line, size_t room)
+{
+    size_t length = 0;
+    while (length + 1 < room && recv(from, line + length, 1, 0) == 1 && line[length] != '\n')
+        length++;
+    bool whole = length + 1 < room && line[length] == '\n';
+    line[length] = 0;
+    return whole;
+}
+
+static void say(const struct bench *b, int to, const char *text)
+{
+    if (send(to, text, strlen(text), MSG_NOSIGNAL) != (ssize_t)strlen(text))
+        fail(b, "compare has gone");
 }
 
 int main(int argc, char **argv)
 {
     struct bench b = {0};
-    int status = 2;
-    bool help = false;
-    const char *wrong = parse(argc, argv, &b.set, &help);
+    char line[256];
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &b.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &b.ranks);
-    if (wrong == NULL && !help && b.ranks != 2 && !(is_for_groups(b.set.mode) && b.ranks > 2))
-        wrong = is_for_groups(b.set.mode) ? "two ranks or more are wanted (mpirun -n 2)"
-                                          : "exactly two ranks are wanted (mpirun -n 2)";
-    if (wrong == NULL && !help)
-        status = run(&b);
-    else if (b.rank == 0)
-        fprintf(help ? stdout : stderr, help ? "%s" : "companion: %s\n", help ? usage : wrong);
+    int to = argc == 3 ? connected(argv[1]) : -1;
+    if (to < 0)
+        fail(&b,
+             argc == 3 ? "no connection to %s" : "ADDRESS NAME are wanted: compare starts this%s",
+             argc == 3 ? argv[1] : "");
+    find_neighbours(&b);
+    snprintf(line, sizeof line, "%s %d\n", argv[2], b.rank);
+    say(&b, to, line);
+    while (next_line(to, line, sizeof line)) {
+        if (!parse(&b.set, line))
+            fail(&b, "cannot do \"%s\"", line);
+        double value = slice(&b);
+        snprintf(line, sizeof line, "%.12g %llu %lu %lu %lu\n", value, (unsigned long long)b.done,
+                 b.wrong, b.freed, b.came_back);
+        say(&b, to, line);
+    }
     MPI_Finalize();
-    return help ? 0 : status;
+    return 0;
 }

@@ -171,7 +171,6 @@ CONDITIONS: dict[str, Condition] = {
     "Open MPI 5.0 or later": lambda run: not is_openmpi("4"),
     "no valgrind": lambda run: not shutil.which("valgrind"),
     "no gdb": lambda run: not shutil.which("gdb") or platform.machine() != "x86_64",
-    "no chromium": lambda run: not shutil.which("chromium"),
     "no rdma-core": lambda run: "#define REGX_HAVE_VERBS 1\n" not in configured(),
     "io_uring refused": lambda run: io_uring_is_refused(),
     # the machine
@@ -228,7 +227,6 @@ EXPECTED = [
     (r"test_(staleness|parameter)\.py", "Open MPI 5.0 brings UCX", "Open MPI 5.0 or later"),
     (r"test/compare/|test_valgrind", "(needs|no) valgrind", "no valgrind"),
     (r"test_walk\.py", "no gdb", "no gdb"),
-    (r"test/compare/", "needs chromium", "no chromium"),
     (ANY, "io_uring", "io_uring refused"),
 
     # Not the programs that bring devices of their own.

@@ -10,23 +10,22 @@
 #include <stdint.h>
 
 #define MESSAGE_MAX ((size_t)1 << 30)
-#define FREED_MIN 64       // bytes of a buffer that is to be known again
-#define LARGE_MESSAGE 8192 // above it, OSU does fewer iterations
+#define FREED_MIN 64 // bytes of a buffer that is to be known again
 
-enum mode { LATENCY, BW, BIBW, PERCENTILES, SENDRECV, HALO, MODES };
+enum mode { LATENCY, BW, BIBW, P99, SENDRECV, HALO, MODES };
 enum { DIRECTIONS = 4 }; // of a torus: 2k goes back in dimension k, 2k + 1 forth
-enum buffers { SAME, ROTATE, SLIDE, FRESH, FREED, TOUCHED };
+enum buffers { SAME, ROTATE, SLIDE, FRESH, FREED, TOUCHED, KINDS };
 
 struct settings {
     enum mode mode;
     enum buffers buffers;
-    const char *buffers_text;
-    size_t places; // buffers to rotate over, or offsets to slide over
-    size_t min, max;
-    int iterations[2], warmup[2]; // of small and of large messages
-    int window;                   // messages of an iteration, in each direction that has any
-    bool check;
-    bool owned; // buffers are MPI_Alloc_mem's
+    size_t places;  // buffers to rotate over, or offsets to slide over
+    size_t size;    // of a message
+    int window;     // messages of an iteration, in each direction that has any
+    double seconds; // of the timed part
+    int check;      // iterations whose contents are compared; 0: none
+    double slower;  // percent
+    bool owned;     // buffers are MPI_Alloc_mem's
 };
 
 struct bench {
@@ -36,6 +35,13 @@ struct bench {
     size_t count;              // buffers that are sent from, and as many that are received into
     unsigned char **send, **receive;
     size_t mapped; // bytes of each buffer; 0: none mapped
+    // The one buffer of each direction that is used again in all slices, so that its pages are the same; the
+    // program's own, and MPI_Alloc_mem's.
+    struct kept {
+        unsigned char *send, *receive;
+        size_t mapped;
+    } kept[2];
+    uint64_t iteration, done; // of all slices; of the last one
     MPI_Request *send_request, *receive_request;
     unsigned long wrong; // messages with wrong content, at this rank
     unsigned long freed,
@@ -44,11 +50,11 @@ struct bench {
 
 __attribute__((format(printf, 2, 3))) void fail(const struct bench *b, const char *format, ...);
 
-// ---- groups.c: exchanges of two ranks or more; each returns its seconds
+// ---- groups.c: exchanges of two ranks or more
 
 void find_neighbours(struct bench *b);
-double exchange_sendrecv(struct bench *b, size_t size, uint64_t iteration);
-double exchange_halo(struct bench *b, size_t size, uint64_t iteration);
+void exchange_sendrecv(struct bench *b, size_t size, uint64_t iteration);
+void exchange_halo(struct bench *b, size_t size, uint64_t iteration);
 
 // Of the j-th message that this rank receives in an iteration: who sends it (MPI_PROC_NULL: there
 // is none), and which of its messages it is there.
@@ -60,8 +66,8 @@ int index_at_sender(const struct bench *b, int j);
 void open_buffers(struct bench *b);
 void close_buffers(struct bench *b);
 
-// Before the iterations of one size.
-void begin_size(struct bench *b, size_t size);
+// Whether each iteration has buffers of its own.
+bool is_new_each_time(const struct bench *b);
 
 // Where the j-th message of an iteration is sent from, and received into.
 unsigned char *source_of(const struct bench *b, uint64_t iteration, int j);

@@ -15,6 +15,7 @@
 #define SLIDE_STEP 4096
 #define CHECKED_MAX ((size_t)256 << 20) // bytes of the buffers of one kind
 #define TOUCHED_MAX ((size_t)1 << 30)   // the same
+#define KEPT_MIN ((size_t)4 << 20)      // so that few sizes are larger than what is kept
 
 // ---- freed and allocated again
 
@@ -83,7 +84,7 @@ static void unmap_all(struct bench *b)
     b->mapped = 0;
 }
 
-static bool is_new_each_time(const struct bench *b)
+bool is_new_each_time(const struct bench *b)
 {
     return b->set.buffers == FRESH || b->set.buffers == FREED;
 }
@@ -94,11 +95,11 @@ static size_t buffer_bytes(const struct bench *b, size_t size)
     return size + (b->set.buffers == SLIDE ? (b->set.places - 1) * SLIDE_STEP : 0);
 }
 
-void begin_size(struct bench *b, size_t size)
+static void fill(struct bench *b, size_t bytes)
 {
-    for (size_t i = 0; i < b->count && !is_new_each_time(b); i++) {
-        memset(b->send[i], 'a', buffer_bytes(b, size));
-        memset(b->receive[i], 'b', buffer_bytes(b, size));
+    for (size_t i = 0; i < b->count; i++) {
+        memset(b->send[i], 'a', bytes);
+        memset(b->receive[i], 'b', bytes);
     }
 }
 
@@ -174,7 +175,7 @@ static unsigned char filling(uint64_t iteration)
 
 void prepare(struct bench *b, size_t size, uint64_t iteration)
 {
-    if (!is_new_each_time(b) && !b->set.check)
+    if (!is_new_each_time(b) && b->set.check == 0)
         return; // as OSU: nothing happens between iterations
     if (is_new_each_time(b)) {
         unmap_all(b);
@@ -183,7 +184,7 @@ void prepare(struct bench *b, size_t size, uint64_t iteration)
     for (int j = 0; j < b->set.window; j++) {
         uint64_t seed = seed_of(b, b->rank, size, iteration, j);
         unsigned char *send = source_of(b, iteration, j);
-        if (b->set.check)
+        if (b->set.check > 0)
             stamp(send, size, seed);
         else
             memset(send, 'a', size);
@@ -194,7 +195,7 @@ void prepare(struct bench *b, size_t size, uint64_t iteration)
 
 void check(struct bench *b, size_t size, uint64_t iteration)
 {
-    if (!b->set.check || (b->set.mode == BW && b->rank == 0))
+    if (b->set.check == 0 || (b->set.mode == BW && b->rank == 0))
         return;
     for (int j = 0; j < b->set.window; j++) {
         int sender = sender_of(b, j);
@@ -212,7 +213,7 @@ void check(struct bench *b, size_t size, uint64_t iteration)
 
 void write_message(const struct bench *b, unsigned char *message, size_t size, uint64_t iteration)
 {
-    if (b->set.buffers == TOUCHED && !b->set.check)
+    if (b->set.buffers == TOUCHED && b->set.check == 0)
         memset(message, (int)(iteration & 0xff), size);
 }
 
@@ -220,7 +221,7 @@ void read_message(const struct bench *b, const unsigned char *message, size_t si
 {
     uint64_t sum = 0, word;
     size_t at = 0;
-    if (b->set.buffers != TOUCHED || b->set.check)
+    if (b->set.buffers != TOUCHED || b->set.check > 0)
         return;
     for (; size - at >= sizeof word; at += sizeof word, sum += word)
         memcpy(&word, message + at, sizeof word);
@@ -236,14 +237,14 @@ void read_message(const struct bench *b, const unsigned char *message, size_t si
 // messages are written while others are under way, and for the sides of a halo.
 static size_t count_of(const struct bench *b)
 {
-    size_t window = (size_t)b->set.window, fit = CHECKED_MAX / b->set.max;
+    size_t window = (size_t)b->set.window, fit = CHECKED_MAX / b->set.size;
     if (b->set.buffers == ROTATE)
         return b->set.places;
-    if (b->set.buffers == TOUCHED && window > TOUCHED_MAX / b->set.max)
-        fail(b, "%zu messages of %zu bytes at once are too many; see -W", window, b->set.max);
+    if (b->set.buffers == TOUCHED && window > TOUCHED_MAX / b->set.size)
+        fail(b, "%zu messages of %zu bytes at once are too many; see -W", window, b->set.size);
     if (is_new_each_time(b) || b->set.buffers == TOUCHED || b->set.mode == HALO)
         return window;
-    return !b->set.check || fit <= 1 ? 1 : fit < window ? fit : window;
+    return b->set.check == 0 || fit <= 1 ? 1 : fit < window ? fit : window;
 }
 
 static void *table(struct bench *b, size_t count, size_t each)
@@ -254,20 +255,46 @@ static void *table(struct bench *b, size_t count, size_t each)
     return entries;
 }
 
+// Whether the buffers stay, for later slices.
+static bool is_kept(const struct bench *b)
+{
+    return b->set.buffers == SAME && b->set.check == 0 && b->set.mode != HALO;
+}
+
+static void take_kept(struct bench *b)
+{
+    struct kept *kept = &b->kept[b->set.owned];
+    b->send[0] = kept->send;
+    b->receive[0] = kept->receive;
+    b->mapped = kept->mapped;
+    if (kept->mapped >= b->set.size)
+        return;
+    unmap_all(b);
+    map_all(b, b->set.size < KEPT_MIN ? KEPT_MIN : b->set.size);
+    fill(b, b->mapped);
+    *kept = (struct kept){b->send[0], b->receive[0], b->mapped};
+}
+
 void open_buffers(struct bench *b)
 {
     b->count = count_of(b);
+    b->mapped = 0;
     b->send = table(b, b->count, sizeof *b->send);
     b->receive = table(b, b->count, sizeof *b->receive);
     b->send_request = table(b, (size_t)b->set.window, sizeof(MPI_Request));
     b->receive_request = table(b, (size_t)b->set.window, sizeof(MPI_Request));
-    if (!is_new_each_time(b))
-        map_all(b, buffer_bytes(b, b->set.max));
+    if (is_kept(b)) {
+        take_kept(b);
+    } else if (!is_new_each_time(b)) {
+        map_all(b, buffer_bytes(b, b->set.size));
+        fill(b, b->mapped);
+    }
 }
 
 void close_buffers(struct bench *b)
 {
-    unmap_all(b);
+    if (!is_kept(b))
+        unmap_all(b);
     free(b->send);
     free(b->receive);
     free(b->send_request);

@@ -1,46 +1,35 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a run is made under: the machine's phase, other programs' load, and the node's paging.
+"""What figures are made under: the machine's phase, and other programs' load.
 
-On some machines a cache line passes between two cores in 0.03 us at times (two threads of a core), in
-0.07 us or in 0.27 us at others, and this flips on its own. Figures of different phases cannot be
-compared, so phase.so measures the time of a one-line mailbox before and after each size, within the run,
-and whether the core's other thread is in use: its width, the instructions per cycle, is half then.
+On a virtual machine a cache line passes between two cores in 24 ns at times (two threads of a core), in 55 or in 200
+at others, and this flips on its own. The probe tells how long it takes, and how fast memory is copied.
 """
 
 import os
 import resource
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from tools.launch import Outcome
-
-BELOW = {0.045: "sibling", 0.1: "near", 0.2: "between", float("inf"): "far"}  # us
-MOVED_BY, RESOLUTION = 0.3, 0.02  # of the smaller; us: how well a mailbox repeats
-MIXED, UNMEASURED = "mixed", "unmeasured"  # unmeasured: not every rank has a core of this node
-PHASES = (*BELOW.values(), UNMEASURED, MIXED)
-# Of the kernel's counters, those for want of memory.
-PAGING = {"pgmajfault": "major_faults", "pswpin": "swapped_in", "pswpout": "swapped_out",
-          "oom_kill": "killed"}  # fmt: skip
+Phase = tuple[float, float]  # ns of a cache line, GB/s of a copy
+MOVED_BY = 1.3  # times, between two looks at the phase: it has changed
 
 
-def phase(around: list[tuple[float, float]]) -> str:
-    """By the mailbox's times before a figure, perhaps within, and after."""
-    mailbox = [time for time, _ in around]
-    if len(mailbox) < 2:
-        return UNMEASURED
-    if max(mailbox) - min(mailbox) > max(MOVED_BY * min(mailbox), RESOLUTION):
-        return MIXED
-    return next(name for below, name in BELOW.items() if sum(mailbox) / len(mailbox) < below)
+def moved(before: Phase | None, after: Phase | None) -> bool:
+    return (before is not None and after is not None
+            and any(max(a, b) > MOVED_BY * min(a, b) for a, b in zip(before, after)))  # fmt: skip
 
 
-def with_load(once: Callable[[], Outcome]) -> tuple[Outcome, float]:
-    """With the share of the cores' time that other programs took meanwhile, where it lasted long enough."""
-    started, busy, ours = time.monotonic(), _busy_seconds(), _our_seconds()
-    outcome = once()
-    cores_time = (time.monotonic() - started) * len(os.sched_getaffinity(0))
-    others = (_busy_seconds() - busy - _our_seconds() + ours) / cores_time
-    return outcome, round(max(0, others), 3) if cores_time > 0.5 else 0
+class Load:
+    """Of other programs on the cores that we may use, from here on; of ours what has ended counts."""
+
+    def __init__(self) -> None:
+        self.started, self.busy, self.ours = time.monotonic(), _busy_seconds(), _our_seconds()
+
+    def of_others(self) -> float:
+        """A share of the cores' time; 0 where it lasted too short to be told."""
+        cores_time = (time.monotonic() - self.started) * len(os.sched_getaffinity(0))
+        others = (_busy_seconds() - self.busy - _our_seconds() + self.ours) / cores_time
+        return round(max(0, others), 3) if cores_time > 0.5 else 0
 
 
 def _busy_seconds() -> float:
@@ -55,14 +44,5 @@ def _busy_seconds() -> float:
 
 
 def _our_seconds() -> float:
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return children.ru_utime + children.ru_stime
-
-
-def paging() -> dict[str, int]:
-    """The node's counters so far; empty on one without swap space, whose first line is a header."""
-    swaps = Path("/proc/swaps")
-    if not swaps.exists() or len(swaps.read_text().splitlines()) < 2:
-        return {}
-    values = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    return {name: int(values[key]) for key, name in PAGING.items() if key in values}
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime

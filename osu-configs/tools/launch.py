@@ -9,6 +9,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tools.installation import Installation
 from tools.rows import Row
@@ -40,12 +41,6 @@ def cores() -> list[int]:
     return list(threads.values())
 
 
-def probe(installation: Installation) -> tuple[str, ...]:
-    """The words that begin it, on the first two cores, as mpirun --map-by core --bind-to core takes
-    them."""
-    return (str(installation.programs / "probe"), *map(str, cores()[:2]))
-
-
 def own_launcher(hostfile: Path | None, launcher: str | None) -> tuple[str, ...]:
     """The words of --launcher; Trouble says what is wrong with it, or with --hostfile."""
     try:
@@ -72,20 +67,17 @@ class Launcher:
 
     @property
     def on_this_node(self) -> bool:
-        """Both ranks run here, each on its own core, and talk by memory, as the probe's processes."""
+        """All ranks run here, each of two on its own core."""
         return not self.hostfile and not self.own and not self.rdma and self.cores >= 2
 
-    def tells_phase(self, ranks: int) -> bool:
-        """Ranks 0 and 1 of a run may tell the machine's phase: each rank has a core of its own here."""
-        return self.on_this_node and ranks <= self.cores
+    @property
+    def network(self) -> bool:
+        """Ranks may run on other nodes."""
+        return bool(self.hostfile or self.own)
 
-    def line(self, row: Row, command: list[str], report: Path | str, ranks: int = 2, phase: str = "") -> Line:
-        """report: where regx writes its counters, for a row of regx. phase: the file by which the ranks
-        tell the machine's; empty: they do not."""
+    def line(self, row: Row, command: list[str], report: Path | str, ranks: int = 2) -> Line:
+        """report: where regx writes its counters, for a row of regx."""
         mca, environment, ranks_have = dict(row.mca), {}, dict(row.environment)
-        if phase:
-            library = f"{self.installation.programs / 'phase.so'} {ranks_have.get('LD_PRELOAD', '')}".strip()
-            ranks_have |= {"LD_PRELOAD": library, "REGX_PHASE": phase}
         if row.is_regx:
             environment["OMPI_MCA_opal_mca_base_component_path"] = self.installation.component_path
             mca["btl_regx_report"] = str(report)
@@ -166,11 +158,7 @@ class Runner:
             raise Interrupted
         started = time.monotonic()
         try:
-            # In a session of its own: Ctrl-C in the terminal reaches this process alone.
-            process = subprocess.Popen(
-                line.words, env={**os.environ, **line.environment}, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-                start_new_session=True)  # fmt: skip
+            process = start(line, subprocess.PIPE, subprocess.PIPE)
         except OSError as error:
             return Outcome(127, "", f"{line.words[0]}: {error.strerror}")
         while True:
@@ -180,15 +168,24 @@ class Runner:
             except subprocess.TimeoutExpired:
                 late = time.monotonic() - started > timeout
             if late or self.stopping:
-                stdout, stderr = _end(process)
+                stdout, stderr = end(process)
                 if self.stopping:
                     raise Interrupted
                 return Outcome(None, stdout, stderr, time.monotonic() - started)
 
 
-def _end(process: subprocess.Popen[str]) -> tuple[str, str]:
+def start(line: Line, stdout: Any, stderr: Any) -> subprocess.Popen[str]:
+    """In a session of its own: Ctrl-C in the terminal reaches this process alone."""
+    return subprocess.Popen(line.words, env={**os.environ, **line.environment}, stdin=subprocess.DEVNULL, stdout=stdout,
+                            stderr=stderr, text=True, errors="replace", start_new_session=True)
+
+
+def end(process: subprocess.Popen[str]) -> tuple[str, str]:
     """mpirun ends its ranks when it is asked to; what is left of its session is killed."""
-    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        os.killpg(process.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:

@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The files that a command leaves. Each is replaced as a whole, so that it is complete at any moment,
-also after Ctrl-C."""
+"""The files that a command leaves. Figures are added line by line, as they come; all else is replaced as a whole, so
+that it is complete at any moment, also after Ctrl-C."""
 
 import csv
 import datetime
-import io
 import os
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tools.installation import BUILD
 from tools.trouble import Trouble
 
-# Of results.csv: one line for each value, count and event. A size is empty where a line is of the
-# whole run; the unit tells values (us, MB/s, ns) from counts ("count", "choice") and events ("").
-COLUMNS = ("row", "kind", "benchmark", "buffers", "ranks", "options", "metric", "unit", "size", "run",
-           "value", "reference", "phase", "mailbox", "width", "others", "backend", "wire",
-           "problem", "about", "pin_cost")  # fmt: skip
+# Of compare's results.csv: one line for each slice, and for each event, which has a text and perhaps a value.
+COLUMNS = ("row", "kind", "benchmark", "buffers", "ranks", "pin_cost", "options", "size", "unit", "job", "round", "value",
+           "line", "copy", "moved", "event", "text")  # fmt: skip
 
 
 def folder(asked: Path | None, command: str) -> Path:
@@ -45,12 +42,28 @@ def replace(file: Path, text: str) -> None:
         raise Trouble(f"{file} cannot be written: {error.strerror}", 1) from None
 
 
-def write_records(file: Path, records: Iterable[dict]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    replace(file, text.getvalue())
+class Records:
+    """What was measured, in memory and in a file. A file that cannot be written loses nothing of the former."""
+
+    def __init__(self, file: Path, columns: tuple[str, ...] = COLUMNS):
+        self.file, self.columns, self.lines, self.problem = file, columns, list[dict[str, Any]](), ""
+        try:
+            self.out = file.open("w", newline="", encoding="utf-8", buffering=1)
+        except OSError as error:
+            raise Trouble(f"{file} cannot be written: {error.strerror}", 1) from None
+        self.writer = csv.DictWriter(self.out, columns, lineterminator="\n")
+        self.write(dict(zip(columns, columns)))
+
+    def write(self, line: dict[str, Any]) -> None:
+        try:
+            if not self.problem:
+                self.writer.writerow(line)
+        except OSError as error:
+            self.problem = f"{self.file} cannot be written: {error.strerror}"
+
+    def keep(self, line: dict[str, Any]) -> None:
+        self.lines.append(line)
+        self.write(line)
 
 
 def width() -> int:

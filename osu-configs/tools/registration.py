@@ -4,14 +4,13 @@ programs of osu-configs/cache."""
 
 import argparse
 import sys
-from functools import partial
 from pathlib import Path
 
 from tools import installation, output
-from tools.conditions import with_load
+from tools.conditions import Load
 from tools.installation import Installation
 from tools.launch import Interrupted, Line, Runner
-from tools.trouble import told
+from tools.trouble import Trouble, told
 
 TIMEOUT = 300  # seconds, of one run
 CANNOT = 3  # what the program ends with where a backend cannot be had
@@ -32,6 +31,7 @@ METRICS = {
     **{f"beside_{call}": (f"{call} of memory never registered, beside 1,000 regions: beside none is 1", "x")
        for call in ("mmap", "munmap", "madvise")},
 }  # fmt: skip
+COLUMNS = ("row", "benchmark", "metric", "unit", "run", "value", "others", "problem", "about")
 DESCRIPTION = """\
 Measure what keeping registrations costs: hits, misses, and changes of memory; for each of regx's
 backends, one after the other, in several rounds. Nothing is really registered: only the keeping is
@@ -67,7 +67,7 @@ def registration(asked: argparse.Namespace) -> int:
     if asked.csv:
         from tools import table
 
-        return show(table.read(asked.csv, "registration"))
+        return show(table.read(asked.csv, COLUMNS, "registration"))
     found = installation.found(asked, "compare")
     if asked.dry_run:
         for backend in asked.backends:
@@ -81,7 +81,7 @@ def registration(asked: argparse.Namespace) -> int:
         return 130
     from tools import table
 
-    frame = table.read([folder / "results.csv"], "registration")
+    frame = table.read([folder / "results.csv"], COLUMNS, "registration")
     output.replace(folder / "table.txt", render(frame, 160) + "\n")
     print(f"registration: results are in {folder}", file=sys.stderr)
     return show(frame) if complete else 130
@@ -94,9 +94,10 @@ def show(frame: "table.Frame") -> int:
 
 def measure(asked: argparse.Namespace, found: Installation, file: Path) -> bool:
     """In each round all backends, so that a drift of the machine hits all; each begins with another."""
-    runner, records, dropped = Runner(), [], set()
+    runner, dropped = Runner(), set()
     runner.heed_signals()
     about = installation.about(found)
+    records = output.Records(file, COLUMNS)
     try:
         for run in range(1, asked.runs + 1):
             first = (run - 1) % len(asked.backends)
@@ -105,16 +106,19 @@ def measure(asked: argparse.Namespace, found: Installation, file: Path) -> bool:
                     continue
                 print(f"registration: round {run}/{asked.runs}: {backend}", file=sys.stderr)
                 line = line_of(found, backend, asked.metrics)
-                outcome, others = with_load(partial(runner.run, line, TIMEOUT))
+                load = Load()
+                outcome = runner.run(line, TIMEOUT)
+                others = load.of_others()
                 this = {"row": backend, "benchmark": "registration", "run": run, "about": about}
                 if outcome.status != 0:
                     dropped.add(backend)
                     event = "missing" if outcome.status == CANNOT else "failed"
-                    records.append(this | {"metric": event, "problem": outcome.failure()})
+                    records.keep(this | {"metric": event, "problem": outcome.failure()})
                 for name, value in parse(outcome.stdout).items():
-                    records.append(this | {"metric": name, "unit": METRICS[name][1], "value": value,
+                    records.keep(this | {"metric": name, "unit": METRICS[name][1], "value": value,
                                            "others": others})  # fmt: skip
-                output.write_records(file, records)
+                if records.problem:
+                    raise Trouble(records.problem, 1)
     except Interrupted:
         return False
     return True
@@ -127,22 +131,25 @@ def parse(text: str) -> dict[str, float]:
 
 
 def render(frame: "table.Frame", width: int) -> str:
-    from tools.table import INTERVALS, interval, layout, number, pair
+    from tools.table import layout, number
 
     values = frame[frame.unit != ""].groupby(["metric", "row"]).value
-    found = values.agg(median="median", interval=interval, runs="count")
-    found[["low", "high"]] = found.interval.to_list()
+    found = values.agg(["median", "min", "max", "count"])
     metrics = [name for name in METRICS if name in found.index.levels[0]]
     columns: dict[str, list[str]] = {name: [] for name in BACKENDS if name in found.index.levels[1]}
     for name in metrics:
         base = found["median"].get((name, BASE))
         for backend, column in columns.items():
-            has = (name, backend) in found.index
-            line = found.loc[name, backend] if has else None
-            column += pair(line, f" {number(base / line['median'])}x" if base and line["median"] else "") if has else ("-", "")
+            if (name, backend) not in found.index:
+                column += ["-", ""]
+                continue
+            line = found.loc[name, backend]
+            speed = f" {number(base / line['median'])}x" if base and line["median"] else ""
+            spread = f"{number(line['min'])}-{number(line['max'])}" if line["count"] > 1 else ""
+            column += [number(line["median"]) + speed, spread]
     labels = [text for name in metrics for text in (", ".join(METRICS[name]), "")]
     lines = layout(columns, labels, width)
-    lines += ["", f"Medians, {INTERVALS}.  x: speed relative to {BASE}, above 1 is faster."]
+    lines += ["", f"Medians; below them from the least to the greatest.  x: speed relative to {BASE}, above 1 is faster."]
     lines += [f"{event}: {row}: {why}" for row, event, why in zip(frame.row, frame.metric, frame.problem)
               if event in ("missing", "failed")]
     return "\n".join([*lines, *frame.about.unique()])

@@ -19,9 +19,6 @@ WIRES = ("shm", "verbs", "pinned")
 SMALL = ("eager", "frag")
 SAME = ("peers", "from", "to", "way", "wire", "backend", "why")  # of a row of `explain`
 RENDEZVOUS_ABOVE = 32 << 10
-# OSU does ten times as many iterations of small messages as of large ones, and regx's own messages
-# count among the small ones.
-SMALL_WEIGHT = 12
 OWN_SHARE = 0.99  # MPI's own messages, about each that it carries, take less than the rest
 # What became of the buffers: shown where backends are compared.
 COUNTS = ("hits", "misses", "uncached", "registrations", "registering_us", "registered_high", "evictions",
@@ -136,11 +133,11 @@ class Proof:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a row says of a run: as btl_regx_rendezvous and so on name them. sizes: of its messages;
-    none where MPI makes others of them."""
+    """What a row says of a job: as btl_regx_rendezvous and so on name them. large: the share of its bytes that were
+    sent in messages of more than RENDEZVOUS_ABOVE; 0 where MPI makes others of them."""
 
     strategy: str
-    sizes: Sequence[int]
+    large: float
     backend: str = "auto"
     transport: str = "auto"
     ranks: int = 2
@@ -181,7 +178,7 @@ def _problem(total: dict, claim: Claim) -> str:
         return f"{claim.strategy} carried {show(named)}, but also {_amounts(others)}"
     if everything == 0:
         return "regx carried nothing"
-    if named < OWN_SHARE * _large_share(claim.sizes) * everything:
+    if named < OWN_SHARE * claim.large * everything:
         small = {path: moved.get(path, 0) for path in SMALL}
         return f"{claim.strategy} carried only {show(named)}; {_amounts(small)}"
     used = ", ".join(total.get("backend", []))
@@ -196,13 +193,6 @@ def _problem(total: dict, claim: Claim) -> str:
     if claim.transport == "pinned" and claim.strategy not in ("auto", "bounce") and over["pinned"] < named:
         return f"{show(named)} were to go over pinned; the wires carried {_amounts(over)}"
     return ""
-
-
-def _large_share(sizes: Sequence[int]) -> float:
-    """The share of a run's bytes in messages that do not go eagerly."""
-    small = sum(size for size in sizes if size <= RENDEZVOUS_ABOVE)
-    large = sum(size for size in sizes if size > RENDEZVOUS_ABOVE)
-    return large / (large + SMALL_WEIGHT * small) if sizes else 0
 
 
 def _amounts(counts: dict[str, int]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.osu import BENCHMARKS
-from tools.sizes import doubled, parse
+from tools.sizes import parse, several
 from tools.trouble import Trouble
 
 DEFAULTS = "defaults"
@@ -26,7 +26,7 @@ KEYS = ("mca", "environment", "openmpi", "memlock", "memory", "swap", "benchmark
 PIN_COSTS = {"none": "", "ucx": "16000:246", "nic": "93000:375"}
 BUFFERS = "same, fresh, freed, rotate:N, slide:N, touched"
 # Of a benchmark's options, what compare sets. A value may be attached, a long name abbreviated.
-OWN_OPTION = re.compile(r"-[mcb].*|--(me|mes|mess|messa|messag|message.*|v|va|val.*|b|bu|buf.*)(=.*)?")
+OWN_OPTION = re.compile(r"-[mcbix].*|--(me|mes|mess|messa|messag|message.*|v|va|val.*|b|bu|buf.*)(=.*)?")
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,20 @@ class Case:
 
     benchmark: str
     sizes: tuple[int, ...]
-    options: tuple[str, ...]
+    options: tuple[str, ...]  # of them the companion knows -W and -o
     buffers: str
     ranks: int
     pin_cost: str = ""  # empty: as the row says
+
+    @property
+    def window(self) -> int:
+        """Messages at a time; 0: it is not said."""
+        return int(self.options[self.options.index("-W") + 1]) if "-W" in self.options else 0
+
+    @property
+    def owned(self) -> bool:
+        """Buffers are MPI_Alloc_mem's."""
+        return "-o" in self.options
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,7 @@ class Row:
     swap: int  # the same
     cases: tuple[Case, ...]
     where: str = field(compare=False)  # FILE:LINE, for messages
+    slower: float = 0  # percent by which its companion spins, for --self-check
 
     @property
     def is_regx(self) -> bool:
@@ -124,9 +135,11 @@ def _environment(text: str) -> dict[str, str]:
 
 
 def _options(text: str) -> tuple[str, ...]:
+    if re.search(r"-W(?! [1-9][0-9]{0,4}( |$))", text):
+        raise ValueError("wanted: -W N, 1 to 99999 messages at a time")
     for option in shlex.split(text):
         if OWN_OPTION.fullmatch(option):
-            raise ValueError(f"{option} is compare's to set (sizes, buffers, content check)")
+            raise ValueError(f"{option} is compare's to set (sizes, iterations, buffers, content check)")
     return tuple(shlex.split(text))
 
 
@@ -252,7 +265,7 @@ class _File:
             raise self.trouble(f'pin_cost: row "{section}" is not of btl_regx_transport pinned', section, key("pin_cost"))
         ranks = self.value(section, key("ranks"), _words("[2-9]|[1-9][0-9]{1,2}", "numbers from 2 to 999"),
                            "2")  # fmt: skip
-        return [Case(benchmark, self.value(section, key("sizes"), doubled),
+        return [Case(benchmark, self.value(section, key("sizes"), several),
                      self.value(section, key("options"), _options), choice, int(number), cost)
                 for choice in self.value(section, key("buffers"), buffers, "same")
                 # Benchmarks of two ranks have two, whatever the row says of the others.

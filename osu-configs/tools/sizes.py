@@ -23,12 +23,16 @@ def show(value: float) -> str:
     return f"{value:.0f} B"
 
 
-def doubled(text: str) -> tuple[int, ...]:
-    """The sizes of MIN:MAX."""
-    first, colon, last = text.partition(":")
-    if not colon:
-        raise ValueError(f'malformed "{text}"; wanted: MIN:MAX, for example 8:4M')
-    size, end = parse(first), parse(last)
-    if size > end:
-        raise ValueError(f'malformed "{text}"; MIN is above MAX')
-    return tuple(size << n for n in range((end // size).bit_length()))
+def several(text: str) -> tuple[int, ...]:
+    """Of words that are SIZE or MIN:MAX, which is doubled from the first to the last."""
+    found: set[int] = set()
+    for word in text.split():
+        first, colon, last = word.partition(":")
+        size = parse(first)
+        end = parse(last) if colon else size
+        if size > end:
+            raise ValueError(f'malformed "{word}"; MIN is above MAX')
+        found |= {size << n for n in range((end // size).bit_length())}
+    if not found:
+        raise ValueError("wanted: sizes and MIN:MAX, for example 8 1K 64K:4M")
+    return tuple(sorted(found))

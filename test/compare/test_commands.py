@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """compare, registration and instructions for real, with small rows; and that wrong data is seen."""
 
+import fcntl
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 from launch import TOP
 
-from tools import launch, osu, table
-from tools.conditions import UNMEASURED, phase
+from tools import compare, jobs, launch, registration, table
 
 ROWS = """\
 [defaults]
 benchmark = companion_bw
-sizes = 64K:128K
-options = -i 4 -x 1 -W 4
+sizes = 64K 128K
+options = -W 4
 [bounce]
 mca = --mca pml ob1 --mca btl regx --mca btl_regx_backend none --mca btl_regx_rendezvous bounce
 [vader]
@@ -49,34 +50,59 @@ def rows_file(tmp_path: Path, text: str = ROWS) -> Path:
 
 
 def test_rows_are_checked_measured_and_shown(tmp_path: Path) -> None:
-    output = tmp_path / "output"
-    done = run("compare", "--no-build", "--explain", "-f", rows_file(tmp_path), "-n", 2, "--output", output)
+    folder = tmp_path / "output"
+    done = run("compare", "--no-build", "--explain", "-f", rows_file(tmp_path), "-n", 4, "--output", folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    frame = table.read([output / "results.csv"])
+    frame = table.read([folder / "results.csv"])
     values = frame[frame.unit == "MB/s"]
-    assert [*zip(values.row, values.run)][::2] == [("bounce", 1), ("vader", 1), ("vader", 2), ("bounce", 2)]
-    # The ranks measure it, if each has a core.
-    assert (values.phase != UNMEASURED).all() == (len(launch.cores()) > 1)
-    assert (values.value > 0).all() and set(frame[frame.metric == "checked"].row) == {"bounce", "vader"}
-    assert "FAILED: gone companion_bw: failed with status" in done.stdout
-    assert all(text in done.stdout for text in ("Content checked: 2 of 3 rows.", "Path: in all 2 runs", "  asked for\n"))
-    names = {"page.html", "table.txt", "plot-companion_bw.png", "results.csv"}
-    assert names < {file.name for file in output.iterdir()} and "Content checked" in (output / "table.txt").read_text()
-    assert "compare --no-build --explain -f " in (output / "page.html").read_text()
-    again = run("compare", "--from", output / "results.csv")
-    assert done.stdout.endswith(f"{again.stdout}Files: page.html, table.txt, plots and results.csv in {output}\n")
-    again = run("compare", "--details", "--from", output / "results.csv", "--output", tmp_path / "again")
-    assert "Medians, below them their intervals" in again.stdout
+    assert (values.value > 0).all() and {*zip(values.row, values.job)} == {(row, n) for row in ("bounce", "vader") for n in range(1, 5)}
+    assert values.line.notna().all() == (len(launch.cores()) > 1)  # the probe tells the phase, where there are two
+    assert "FAILED: gone: failed with status" in done.stdout and "Decided: " in done.stdout
+    assert all(text in done.stdout for text in ("every byte right in 4 of 4 cells of 2 rows", "Path: in all 4 jobs", "  asked for\n"))
+    names = {"page.html", "table.txt", "plot-many-one-way-1.png", "results.csv"}
+    assert names < {file.name for file in folder.iterdir()} and "Content checked" in (folder / "table.txt").read_text()
+    assert "compare --no-build --explain -f " in (folder / "page.html").read_text()
+    again = run("compare", "--from", folder / "results.csv")
+    assert done.stdout.endswith(f"{again.stdout}Files: page.html, table.txt, plots and results.csv in {folder}\n")
+    again = run("compare", "--details", "--from", folder / "results.csv", "--output", tmp_path / "again")
+    assert "rounds of 4 jobs" in again.stdout
     assert {file.name for file in (tmp_path / "again").iterdir()} == names - {"results.csv"}
-    again = run("compare", "--no-build", "-f", rows_file(tmp_path), "--output", output)
+    again = run("compare", "--no-build", "-f", rows_file(tmp_path), "--output", folder)
     assert again.returncode == 2 and "holds results already; choose another folder\n" in again.stderr
+
+
+def test_an_interrupt_prints_what_is_known(tmp_path: Path) -> None:
+    command = [TOP / "osu-configs/compare", "--no-build", "-f", rows_file(tmp_path), "--output", tmp_path / "output"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:  # a generation is over
+            if "rounds" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=300)
+    assert process.returncode == 130 and "interrupted: here is what is known so far" in stderr
+    assert "Many one way" in stdout and "Decided: " in stdout
+
+
+def test_one_core_and_a_second_compare_are_said(tmp_path: Path) -> None:
+    lock = os.open(compare.LOCK, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        command = ["taskset", "-c", str(launch.cores()[0]), TOP / "osu-configs/compare", "--no-build", "-n", "1",
+                   "-f", rows_file(tmp_path, ROWS.partition("[gone]")[0]), "--output", tmp_path / "output"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    finally:
+        os.close(lock)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for text in ("there is one core here", "another compare is running on this machine"):
+        assert text in done.stderr and text in " ".join(done.stdout.split())
 
 
 def test_a_dry_run_prints_lines_and_runs_nothing(tmp_path: Path) -> None:
     done = run("compare", "--dry-run", "-f", rows_file(tmp_path), "--output", tmp_path / "output")
     lines = [line for line in done.stdout.splitlines() if "mpirun" in line]
-    assert done.returncode == 0 and len(lines) == 6 and not (tmp_path / "output").exists(), done.stderr
-    assert "--mca btl_regx_report stderr" in lines[0] and lines[0].endswith("-i 2 -x 0 -W 4 -c")
+    assert done.returncode == 0 and len(lines) == 3 and not (tmp_path / "output").exists(), done.stderr
+    assert "--mca btl_regx_report stderr" in lines[0]
 
 
 @pytest.mark.parametrize(("words", "complaint"), [
@@ -95,30 +121,45 @@ def test_wrong_arguments_are_refused(words: list[str], complaint: str) -> None:
     assert done.returncode == 2 and complaint in done.stderr and "Traceback" not in done.stderr
 
 
-def companion(programs: Path, *words: object, ranks: int = 2, **preload: str
-              ) -> subprocess.CompletedProcess[str]:  # fmt: skip
-    command = ["mpirun", "--allow-run-as-root", "-n", str(ranks), "--oversubscribe", "--mca", "pml", "ob1", "--mca",
-               "btl", "vader,self", "--mca", "odls_base_sigkill_timeout", "0"]  # fmt: skip
-    for name, value in preload.items():
-        command += ["-x", f"{name}={value}"]
-    return subprocess.run([*command, programs / "companion", *map(str, words)], capture_output=True, text=True,
-                          timeout=600, check=False)  # fmt: skip
+class Companion:
+    """Its ranks, which wait for lines."""
+
+    def __init__(self, programs: Path, ranks: int = 2, **preload: str):
+        words = ["mpirun", "--allow-run-as-root", "-n", str(ranks), "--oversubscribe", "--mca", "pml", "ob1", "--mca",
+                 "btl", "vader,self", "--mca", "odls_base_sigkill_timeout", "0"]  # fmt: skip
+        for name, value in preload.items():
+            words += ["-x", f"{name}={value}"]
+        self.hub = jobs.Hub(launch.Runner())
+        self.job = jobs.Job("companion", launch.Line({}, (*words, str(programs / "companion"), "HUB", "NAME")), ranks, self.hub)
+        self.hub.gather([self.job], 60)
+        assert self.job.is_ready, self.job.trouble
+
+    def __enter__(self) -> "Companion":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        jobs.end_all([self.job])
+        self.hub.close()
+
+    def __call__(self, line: str) -> list[list[float]]:
+        return [[float(word) for word in rank] for rank in self.job.ask(line, 120)]
 
 
 @pytest.mark.parametrize("buffers", ["same", "fresh", "freed", "rotate:3", "slide:3", "touched"])
-@pytest.mark.parametrize("test", ["latency", "bw", "bibw"])
-def test_every_kind_of_buffer_is_checked(programs: Path, test: str, buffers: str) -> None:
-    done = companion(programs, test, "-m", "67:3000", "-i", 3, "-x", 1, "-W", 5, "-c", "-b", buffers)
-    output = osu.parse(done.stdout, osu.BENCHMARKS[f"companion_{test}"].unit)
-    assert done.returncode == 0 and output.valid == {67 << n: True for n in range(6)}, done.stderr
-    assert (output.came_back is not None) == (buffers == "freed")
+def test_every_kind_of_buffer_is_checked_and_timed(programs: Path, buffers: str) -> None:
+    with Companion(programs) as companion:
+        for test in ("latency", "bw", "bibw", "p99"):
+            for size in (67, 3000, 67 << 10):
+                assert [rank[1:3] for rank in companion(f"{test} {buffers} {size} 5 0 1 3 0")] == [[3, 0], [3, 0]]
+                first, second = companion(f"{test} {buffers} {size} 5 0 1 0 0")
+                assert 0 < first[0] < 1 and first[1] == second[1] >= 1 and (first[3] > 0) == (buffers == "freed")
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-@pytest.mark.parametrize(("test", "buffers"), [("sendrecv", "same"), ("sendrecv", "touched"), ("halo", "same")])
-def test_exchanges_of_groups_are_checked(programs: Path, test: str, buffers: str, ranks: int) -> None:
-    done = companion(programs, test, "-m", "67:3000", "-i", 3, "-x", 1, "-c", "-b", buffers, ranks=ranks)
-    assert done.returncode == 0 and osu.parse(done.stdout, "us").valid == {67 << n: True for n in range(6)}
+def test_exchanges_of_groups_are_checked(programs: Path, ranks: int) -> None:
+    with Companion(programs, ranks) as companion:
+        for test, buffers in (("sendrecv", "same"), ("sendrecv", "touched"), ("halo", "same")):
+            assert [rank[2] for rank in companion(f"{test} {buffers} 3000 1 0 1 3 0")] == ranks * [0]
 
 
 @pytest.mark.parametrize("size", [5, 4096])
@@ -126,44 +167,43 @@ def test_one_wrong_byte_is_seen(programs: Path, tmp_path: Path, size: int) -> No
     (tmp_path / "tamper.c").write_text(TAMPER)
     library = tmp_path / "tamper.so"
     subprocess.run(["mpicc", "-shared", "-fPIC", tmp_path / "tamper.c", "-o", library], check=True, timeout=60)
-    done = companion(programs, "latency", "-m", f"{size}:{2 * size}", "-i", 4, "-x", 4, "-c",
-                     LD_PRELOAD=str(library))  # fmt: skip
-    assert done.returncode == 1
-    assert f"size {size}, iteration 4, message 0: first wrong byte at {size - 1}" in done.stderr
-    assert osu.parse(done.stdout, "us").valid == {size: False}  # the first wrong size is the last one
+    with Companion(programs, LD_PRELOAD=str(library)) as companion:
+        assert [rank[2] for rank in companion(f"latency same {size} 1 0 1 4 0")] == [0, 0]
+        assert [rank[2] for rank in companion(f"latency same {size} 1 0 1 4 0")] == [1, 1]  # the 5th of each rank
+        assert [rank[2] for rank in companion(f"latency same {size} 1 0 1 4 0")] == [0, 0]
+    stderr = companion.job.output()[1]
+    assert f"size {size}, iteration 4, message 0: first wrong byte at {size - 1}" in stderr
 
 
-@pytest.mark.parametrize("words", [
-    ("latncy",), ("latency", "-z"), ("bw", "-b", "rotate:"), ("bw", "-m", "8:4"), ("percentiles", "-i", "5"),
-])  # fmt: skip
-def test_the_companion_refuses_nonsense(programs: Path, words: tuple[str, ...]) -> None:
-    done = companion(programs, *words)
-    assert done.returncode == 2 and done.stdout == "" and "companion: " in done.stderr
+@pytest.mark.parametrize("line", ["latncy same 8 1 0 1 0 0", "latency sme 8 1 0 1 0 0", "bw rotate:0 8 1 0 1 0 0", "bw same 0 1 0 1 0 0",
+                                  "bw freed 8 1 0 1 0 0", "bw"])  # fmt: skip
+def test_the_companion_refuses_nonsense(programs: Path, line: str) -> None:
+    with Companion(programs) as companion:
+        with pytest.raises(jobs.Gone, match=f'cannot do "{line}"'):
+            companion(line)
+
+
+def test_a_spin_makes_a_row_as_much_slower_as_is_asked(programs: Path) -> None:
+    """By counting: a row that is made 300 % slower makes a fourth of the iterations in the same time, or fewer."""
+    with Companion(programs) as companion:
+        times = {slower: min(companion(f"latency same 65536 1 0 5 0 {slower}")[0][0] for _ in range(5)) for slower in (0, 300)}
+    assert times[300] > 2 * times[0]
 
 
 def test_the_probe_measures_and_refuses(programs: Path) -> None:
-    def probe(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [programs / "probe", *map(str, launch.cores()[:2]), *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-
     if len(launch.cores()) < 2:
         pytest.skip("needs two cores")
-    found = osu.parse(probe("latency", "-m", "7:30000").stdout, "us")
-    assert list(found.values) == [7 << n for n in range(13)]
-    assert [len(times) for times in found.mailbox.values()] == 13 * [2]  # of what phase it is
-    assert list(osu.parse(probe("bandwidth", "-m", "8:8").stdout, "MB/s").values) == [8]
-    assert probe("latency", "-m", "8").returncode == probe("fly").returncode == 2
-
-
-def test_a_figure_has_the_phase_in_which_it_was_measured() -> None:
-    """Two sizes between two measurements; then the cores are moved; and two within a size."""
-    lines = ["# Size  Latency (us)", f"{osu.MAILBOX}0.07 3", "1 0.2", "2 0.2", f"{osu.MAILBOX}0.08 1", "4 0.3",
-             f"{osu.MAILBOX}0.03 2", f"{osu.MAILBOX}0.031 1", "8 0.1", f"{osu.MAILBOX}0.032 1", "16 0.2"]  # fmt: skip
-    found = osu.parse("\n".join(lines), "us").mailbox
-    first, moved, last = [(0.07, 3), (0.08, 1)], [(0.08, 1), (0.03, 2)], (0.032, 1)
-    assert found == {1: first, 2: first, 4: moved, 8: [(0.03, 2), (0.031, 1), last], 16: [last]}
-    assert [phase(times) for times in found.values()] == ["near", "near", "mixed", "sibling", "unmeasured"]
-    assert [phase(2 * [(time, 3)]) for time in (0.03, 0.12, 0.25)] == ["sibling", "between", "far"]
+    hub = jobs.Hub(launch.Runner())
+    words = (str(programs / "probe"), "HUB", "NAME", *map(str, launch.cores()[:2]))
+    job = jobs.Job("probe", launch.Line({}, words), 1, hub)
+    hub.gather([job], 60)
+    for _ in range(3):
+        (line, copy), = job.ask("", 60)
+        assert 1 < float(line) < 1e5 and 0.01 < float(copy) < 1000
+    jobs.end_all([job])
+    hub.close()
+    assert not job.trouble
+    assert subprocess.run([programs / "probe", "fly"], capture_output=True, timeout=60, check=False).returncode == 2
 
 
 def test_registrations_are_measured_by_each_backend(tmp_path: Path) -> None:
@@ -173,7 +213,7 @@ def test_registrations_are_measured_by_each_backend(tmp_path: Path) -> None:
     backends = ["none", "retain", "hooks", "notifier"]
     done = run("registration", "--no-build", "-n", 1, "--backends", *backends, "--output", tmp_path / "output",
                "--metrics", *wanted)  # fmt: skip
-    frame = table.read([tmp_path / "output/results.csv"])
+    frame = table.read([tmp_path / "output/results.csv"], registration.COLUMNS)
     if (frame.metric == "missing").any():
         pytest.skip(frame[frame.metric == "missing"].problem.iloc[0])
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from launch import TOP
 
-from tools import measure, osu, pinned, rdma, rows, sizes
+from tools import osu, pinned, rdma, rows, sizes, slices
 from tools.trouble import Trouble
 
 GOOD = """\
@@ -68,10 +68,12 @@ def test_each_file_of_ours_is_read(file: Path) -> None:
     ("openmpi = 4", "openmpi = four", '12: openmpi: "four"; wanted: major versions'),
     ("osu_bw comp", "osu_bv comp", '2: unknown benchmark "osu_bv"; allowed: osu_latency'),
     ("same fresh", "same stale", '9: buffers.companion_latency: "stale"; wanted: same, fresh'),
-    ("sizes = 64K:256K", "sizes = 64K", '3: sizes: malformed "64K"; wanted: MIN:MAX'),
+    ("sizes = 64K:256K", "sizes = 64K:", '3: sizes: malformed size ""; allowed: 1 to 1G'),
     ("sizes = 64K:256K", "sizes = 64K:8", '3: sizes: malformed "64K:8"; MIN is above MAX'),
     ("sizes = 64K:256K", "", '6: row "bounce" has no "sizes" for osu_bw'),
     ("-W 16", "-c", "5: options: -c is compare's to set"),
+    ("-W 16", "-i 3", "5: options: -i is compare's to set"),
+    ("-W 16", "-W 0", "5: options: wanted: -W N, 1 to 99999"),
     ("A=1", "A", '8: environment: "A"; wanted: NAME=VALUE'),
     ("--mca pml ob1 --mca btl regx", "--mca btl regx", "7: mca: it must name pml, and with pml ob1 also btl"),
     ("--mca btl regx", "--mca btl", "7: mca: malformed; wanted: --mca NAME VALUE"),
@@ -95,54 +97,20 @@ def test_a_name_alone_is_one_of_the_folder_of_rows_unless_it_is_here(tmp_path: P
     assert rows.called("osu/peers.conf") == Path("osu/peers.conf") and rows.called("none.conf") == Path("none.conf")
 
 
-def jobs_of(tmp_path: Path, text: str) -> list[measure.Job]:
-    suite = osu.Suite(None, Path("companion"))
-    suite.osu = {}
-    return measure.jobs_of(read(tmp_path, text), suite)
+def entries_of(tmp_path: Path, text: str) -> list[slices.Entry]:
+    return slices.entries_of(read(tmp_path, text), osu.Suite(None))
 
 
-def two_jobs(tmp_path: Path) -> list[measure.Job]:
-    return jobs_of(tmp_path, GOOD.replace(" companion_latency\n", "\n"))
+def test_what_only_osu_has_is_left_out_in_a_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    entries = entries_of(tmp_path, GOOD.replace("osu_bw comp", "osu_bcast osu_bw comp"))
+    assert "left out, for they are OSU's, whose place --osu DIR names: osu_bcast\n" in capfd.readouterr().err
+    assert len({entry.place for entry in entries}) == 3
 
 
-def test_runs_are_interleaved_and_each_begins_with_another_row(tmp_path: Path) -> None:
-    steps = [(job.row.name, job.program.name, run) for job, run in measure.Plan(two_jobs(tmp_path), 2).steps()]
-    assert steps == [(row, "companion_bw", run) for row, run in (
-        ("bounce", 0), ("vader", 0), ("bounce", 1), ("vader", 1), ("vader", 2), ("bounce", 2))]  # fmt: skip
-
-
-@pytest.mark.parametrize("budget", [300, 60, 25, 15])
-def test_a_budget_of_time_is_kept(tmp_path: Path, budget: int) -> None:
-    """A step takes 10 s, of the two jobs in turn; after three rounds bounce alone is undecided."""
-    now = 0.0
-    jobs = two_jobs(tmp_path)
-    wanted = {("bounce", jobs[0].group)}
-    plan = measure.Plan(jobs, budget=budget, undecided=lambda: wanted, clock=lambda: now)
-    made, guesses = [], []
-    for job, run in plan.steps():
-        guesses.append(now + plan.left())
-        now += 10
-        made.append((job.row.name, run))
-    assert bool(plan.cut) == (budget < 40)
-    if budget == 300:
-        assert made.count(("vader", 3)) == 1 and ("vader", 4) not in made and made[-1] == ("bounce", 25)
-        assert now == budget and all(abs(guess - now) < now / 3 for guess in guesses)
-    elif budget == 60:
-        assert now == 60 and made[-1] == ("bounce", 2)
-    else:
-        assert "too short for one run of each row, which takes about 1;" in plan.cut and now < budget + 10
-
-
-def test_short_rows_leave_time_for_long_ones(tmp_path: Path) -> None:
-    """A pass of all takes 90 s: two of them as the check and round 1, and then there are 89."""
-    now = 0.0
-    jobs = jobs_of(tmp_path, GOOD.replace("osu_bw companion_latency\n", "companion_latency osu_bw\n"))
-    plan = measure.Plan(jobs, budget=269, clock=lambda: now)
-    made = []
-    for job, run in plan.steps():
-        now += 30 if job.program.name == "companion_bw" else 10
-        made.append((job.program.name, job.case.buffers, run))
-    assert made[10:] == [("companion_bw", "same", 2)] * 2 + [("companion_latency", "same", 2)] * 2
+def test_fewer_large_messages_are_under_way_unless_a_number_is_asked_for(tmp_path: Path) -> None:
+    text = GOOD.replace("64K:256K", "64K 16M").replace("osu_bw companion_latency", "osu_bw")
+    assert [entry.window() for entry in entries_of(tmp_path, text)] == 4 * [16]
+    assert [entry.window() for entry in entries_of(tmp_path, text.replace("options = -W 16\n", ""))] == 2 * [64, 4]
 
 
 PINNED = """\
@@ -162,13 +130,15 @@ mca = --mca pml ob1 --mca btl regx
 
 def test_a_row_is_run_at_each_cost_and_no_cost_is_silent(tmp_path: Path) -> None:
     """That of the row itself is told, too, and that none was asked for."""
-    jobs = jobs_of(tmp_path, PINNED)
-    assert [(str(job), job.row.mca.get("btl_regx_pin_cost")) for job in jobs[3:]] == [
-        ("direct-none companion_latency (pin cost none)", "none"), ("direct-none companion_latency (pin cost 7:5)", "7:5"),
-        ("direct-none companion_bw (pin cost none)", None), ("shm companion_latency", None), ("shm companion_bw", None)]
-    (job,) = jobs_of(tmp_path, "[one]\nbenchmark = companion_bw\nsizes = 8:8\nmca = --mca pml ob1 --mca btl regx"
-                     " --mca btl_regx_transport pinned --mca btl_regx_pin_cost ucx\n")
-    assert job.group == ("companion_bw", "same", 2, "ucx")
+    entries = entries_of(tmp_path, PINNED)
+    found = dict.fromkeys((entry.seat.row.name, *entry.place, entry.seat.row.mca.get("btl_regx_pin_cost")) for entry in entries)
+    assert list(found)[3:] == [
+        ("direct-none", "companion_latency", "same", 2, "none", "none"), ("direct-none", "companion_latency", "same", 2, "7:5", "7:5"),
+        ("direct-none", "companion_bw", "same", 2, "none", None), ("shm", "companion_latency", "same", 2, "", None),
+        ("shm", "companion_bw", "same", 2, "", None)]
+    (entry,) = entries_of(tmp_path, "[one]\nbenchmark = companion_bw\nsizes = 8:8\nmca = --mca pml ob1 --mca btl regx"
+                          " --mca btl_regx_transport pinned --mca btl_regx_pin_cost ucx\n")
+    assert entry.place == ("companion_bw", "same", 2, "ucx")
 
 
 @pytest.mark.parametrize(("old", "new", "complaint"), [
@@ -214,13 +184,13 @@ def test_sizes_are_read_as_they_are_shown() -> None:
     assert [sizes.show(sizes.parse(text)) for text in ("8", "64K", "1536K")] == ["8 B", "64 KiB", "1.5 MiB"]
 
 
-@pytest.mark.parametrize(("text", "unit", "name", "values"), [
-    ("# OSU MPI Latency Test v7.0\n# Size          Latency (us)\n8  0.50\n16 0.00\n", "us", "", {8: 0.5}),
-    ("# OSU v7.4\n# Size  Avg Lat(us)   p50 (us)  p99 (us)\nregx: a line\n8 1 2 3\n", "us", "p99", {8: 3}),
-    ("# OSU mbw_mr [ 2 pairs ]\n# Size  MB/s  Messages/s\n8  5.5  700\n", "MB/s", "", {8: 5.5}),
+@pytest.mark.parametrize(("text", "unit", "values"), [
+    ("# OSU MPI Latency Test v7.0\n# Size          Latency (us)\n8  0.50\n16 0.00\n", "us", {8: 0.5}),
+    ("# OSU v7.4\n# Size  Avg Lat(us)   p50 (us)  p99 (us)\nregx: a line\n8 1 2 3\n", "us", {8: 1}),
+    ("# OSU mbw_mr [ 2 pairs ]\n# Size  MB/s  Messages/s\n8  5.5  700\n", "MB/s", {8: 5.5}),
 ])  # fmt: skip
-def test_output_of_benchmarks_is_read(text: str, unit: str, name: str, values: dict) -> None:
-    assert osu.parse(text, unit, name).values == values
+def test_output_of_osus_benchmarks_is_read(text: str, unit: str, values: dict) -> None:
+    assert osu.parse(text, unit).values == values
 
 
 def test_a_failed_content_check_is_read() -> None:
