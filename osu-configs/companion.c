@@ -20,16 +20,13 @@
 // part. The exchanges are those of osu_latency, osu_bw and osu_bibw. benchmark/ has the rest.
 
 #define _GNU_SOURCE
-#include <netdb.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include "benchmark/bench.h"
+#include "connection.h"
 
 #define WARM_PARTS 5 // of a slice: a batch that takes one of them is long enough to be compared
 #define WARM_MOST 8  // batches of that length before the timed part
@@ -285,48 +282,6 @@ static double slice(struct bench *b)
     return value;
 }
 
-// ---- the connection
-
-static int connected(const char *address)
-{
-    int to = -1;
-    if (strncmp(address, "unix:", 5) == 0) {
-        struct sockaddr_un name = {.sun_family = AF_UNIX};
-        to = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        snprintf(name.sun_path, sizeof name.sun_path, "%s", address + 5);
-        if (connect(to, (struct sockaddr *)&name, sizeof name) != 0)
-            return -1;
-    } else {
-        char host[256], port[16];
-        struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
-        if (sscanf(address, "tcp:%255[^:]:%15s", host, port) != 2 ||
-            getaddrinfo(host, port, &hints, &found) != 0)
-            return -1;
-        to = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (connect(to, found->ai_addr, found->ai_addrlen) != 0)
-            return -1;
-        freeaddrinfo(found);
-    }
-    return to;
-}
-
-// The next line; false: there is none.
-static bool next_line(int from, char *line, size_t room)
-{
-    size_t length = 0;
-    while (length + 1 < room && recv(from, line + length, 1, 0) == 1 && line[length] != '\n')
-        length++;
-    bool whole = length + 1 < room && line[length] == '\n';
-    line[length] = 0;
-    return whole;
-}
-
-static void say(const struct bench *b, int to, const char *text)
-{
-    if (send(to, text, strlen(text), MSG_NOSIGNAL) != (ssize_t)strlen(text))
-        fail(b, "compare has gone");
-}
-
 int main(int argc, char **argv)
 {
     struct bench b = {0};
@@ -342,14 +297,16 @@ int main(int argc, char **argv)
              argc == 3 ? argv[1] : "");
     find_neighbours(&b);
     snprintf(line, sizeof line, "%s %d\n", argv[2], b.rank);
-    say(&b, to, line);
+    if (!say(to, line))
+        fail(&b, "compare has gone");
     while (next_line(to, line, sizeof line)) {
         if (!parse(&b.set, line))
             fail(&b, "cannot do \"%s\"", line);
         double value = slice(&b);
         snprintf(line, sizeof line, "%.12g %llu %lu %lu %lu\n", value, (unsigned long long)b.done,
                  b.wrong, b.freed, b.came_back);
-        say(&b, to, line);
+        if (!say(to, line))
+            fail(&b, "compare has gone");
     }
     MPI_Finalize();
     return 0;

@@ -90,8 +90,6 @@ def compare(asked: argparse.Namespace) -> int:
     # What is wrong with the command line or a file is said before anything is installed.
     wanted = rows.read(asked.files)
     suite = osu.Suite(asked.osu)
-    if asked.osu:
-        raise Trouble("--osu: OSU's own benchmarks cannot be measured in slices yet; without it regx's companion measures")
     launch.own_launcher(asked.hostfile, asked.launcher)
     emulated = asked.rdma and not rdma.device_is_here()
     if emulated and (asked.hostfile or asked.launcher):
@@ -125,7 +123,7 @@ def compare(asked: argparse.Namespace) -> int:
     if asked.dry_run:
         dry_run(entries, launcher)
         return 0
-    return measure(asked, entries, launcher, installation.about(found))
+    return measure(asked, entries, launcher, installation.about(found), suite)
 
 
 def run_program(asked: argparse.Namespace, found: installation.Installation) -> int:
@@ -159,7 +157,7 @@ def slowed(wanted: list[rows.Row]) -> list[rows.Row]:
             for name, slower in (("", 0), *((f"+{slower}%", slower) for slower in SLOWER))]
 
 
-def measure(asked: argparse.Namespace, entries: list[slices.Entry], launcher: Launcher, about: str) -> int:
+def measure(asked: argparse.Namespace, entries: list[slices.Entry], launcher: Launcher, about: str, suite: osu.Suite) -> int:
     folder = output.folder(asked.output, "compare")
     records = output.Records(folder / "results.csv")
     runner = Runner()
@@ -173,7 +171,7 @@ def measure(asked: argparse.Namespace, entries: list[slices.Entry], launcher: La
     if launcher.cores < 2 and not launcher.network:
         doubt(records, "there is one core here, whose turns the ranks take: no figure says anything of two")
     plan = slices.Plan(asked.rounds, 60 * asked.minutes, lambda: None if asked.measure else open_in(records.lines))
-    session = slices.Session(launcher, runner, folder / "reports", records.keep)
+    session = slices.Session(launcher, runner, folder / "reports", records.keep, suite.osu)
     complete = session.carry_out(entries, plan)
     os.close(lock)
     if problem := plan.cut if complete else "interrupted: here is what is known so far":

@@ -32,10 +32,12 @@ class Job:
         self.said = [tempfile.TemporaryFile("w+", errors="replace") for _ in range(2)]  # stdout and stderr
         self.process: subprocess.Popen[str] | None = None
         self.trouble = ""
-        words = tuple(word.replace("HUB", hub.address).replace("NAME", self.token) if word in ("HUB", "NAME") else word
-                      for word in line.words)
+        words = tuple(word.replace("HUB NAME", f"{hub.address} {self.token}") if "=HUB NAME " in word
+                      else {"HUB": hub.address, "NAME": self.token}.get(word, word) for word in line.words)
         try:
-            self.process = start(Line(line.environment, words), *self.said)
+            environment = {name: value.replace("HUB NAME", f"{hub.address} {self.token}") if name == "REGX_PACE" else value
+                           for name, value in line.environment.items()}  # another launcher's
+            self.process = start(Line(environment, words), *self.said)
         except OSError as error:
             self.trouble = f"{words[0]}: {error.strerror}"
 

@@ -32,6 +32,8 @@ CHECKED_WINDOW = 16  # messages at a time of these
 WINDOW, WINDOW_BYTES, WINDOW_LEAST = 64, 16 << 20, 4  # as OSU has them, but not more bytes
 LATE_SECONDS = 5  # a slice that takes longer has fallen behind
 START_SECONDS = 60
+OSU_LARGE = 8 << 10
+OSU_ITERATIONS = {(False, False): 5000, (False, True): 200, (True, False): 200, (True, True): 10}  # of windows; of large sizes
 FEWEST = 4  # generations before all can be decided
 
 Place = tuple[str, str, int, str]  # benchmark, buffers, ranks, pin cost: jobs of one stand side by side in one table
@@ -59,6 +61,7 @@ class Entry:
     seat: Seat
     case: Case
     size: int
+    program: str  # companion_bw, or osu_bw, which is OSU's own
 
     @property
     def benchmark(self) -> osu.Benchmark:
@@ -66,7 +69,7 @@ class Entry:
 
     @property
     def place(self) -> Place:
-        return f"companion_{self.benchmark.test}", self.case.buffers, self.case.ranks, self.seat.row.pin_cost
+        return self.program, self.case.buffers, self.case.ranks, self.seat.row.pin_cost
 
     @property
     def key(self) -> tuple[str, Place, int]:
@@ -96,20 +99,19 @@ class Entry:
 
 
 def entries_of(rows: list[Row], suite: osu.Suite) -> list[Entry]:
-    """Of what the companion measures; what cannot be measured is named."""
+    """What cannot be measured is named."""
     seats: dict[tuple, Seat] = {}
     entries: dict[tuple, Entry] = {}
     left_out = set()
     for row in rows:
         for case in row.cases:
-            if not suite.program(case.benchmark, case.buffers):
+            if not (program := suite.program(case.benchmark, case.buffers)):
                 left_out.add(case.benchmark)
-            if not suite.program(case.benchmark, case.buffers).startswith("companion"):
                 continue
             of_cost = replace(row, mca=row.mca | {"btl_regx_pin_cost": case.pin_cost}) if case.pin_cost else row
             seat = seats.setdefault((row.name, case.ranks, case.pin_cost), Seat(of_cost, case.ranks, row.slower))
             for size in case.sizes:
-                entry = Entry(seat, case, size)
+                entry = Entry(seat, case, size, program)
                 if entry.key in entries:
                     raise Trouble(f"{row.where}: {entry} twice: their figures could not be told apart")
                 entries[entry.key] = entry
@@ -151,8 +153,10 @@ class Alive:
 class Session:
     """keep: is called with each record, so that what was measured is kept, whatever happens."""
 
-    def __init__(self, launcher: Launcher, runner: Runner, reports: Path, keep: Callable[[dict], None]):
+    def __init__(self, launcher: Launcher, runner: Runner, reports: Path, keep: Callable[[dict], None],
+                 osu_programs: dict[str, Path] | None = None):
         self.launcher, self.runner, self.reports, self.keep = launcher, runner, reports, keep
+        self.osu = osu_programs or {}
         reports.mkdir(exist_ok=True)
         self.hub = Hub(runner, launcher.network)
         self.alive: dict[Seat, Alive] = {}
@@ -160,6 +164,7 @@ class Session:
         self.phase: tuple[float, float] | None = None
         self.number = 0  # of this generation of jobs
         self.checked: set[Seat] = set()
+        self.osu_checked: set[Entry] = set()
         self.apart: set[Seat] = set()  # those that did not start beside all others
         self.given_up: set[Seat] = set()
         self.behind: set[Entry] = set()  # slow ones: they have one figure
@@ -171,9 +176,11 @@ class Session:
     def carry_out(self, entries: list[Entry], plan: Plan) -> bool:
         """Returns whether it came to its end."""
         try:
-            groups, wanted, done = [entries], None, 0
+            osus = [entry for entry in entries if entry.program in self.osu]
+            groups, wanted, done = [[entry for entry in entries if entry.program not in self.osu]], None, 0
             while entries and plan.left() > 0 and (done < FEWEST or wanted != set()) and not 0 < plan.rounds <= done:
-                groups = [group for old in groups for group in self.generation(old, plan, wanted)]
+                groups = [group for old in groups if old for group in self.generation(old, plan, wanted)]
+                self.osu_passes(osus, plan, wanted)
                 done += 1
                 wanted = plan.open_()
                 entries = [entry for entry in entries if entry.seat not in self.given_up]
@@ -213,11 +220,7 @@ class Session:
         """Those whose jobs run, and those, with the peers, that do not start beside them: they are a group of their own.
         What does not start in a first group and not beside the peers alone is given up."""
         seats = list(dict.fromkeys(entry.seat for entry in entries if entry.seat not in self.given_up))
-        if self.probe is None and self.launcher.on_this_node and len(cores()) > 1:
-            words = (str(self.launcher.installation.programs / "probe"), "HUB", "NAME", *map(str, cores()[:2]))
-            self.probe = Job("the probe", Line({}, words), 1, self.hub)
-            self.hub.gather([self.probe], START_SECONDS)
-            self.probe = self.probe if self.probe.is_ready else None
+        self.start_probe()
         self.alive = {seat: self.job(seat) for seat in seats}
         self.hub.gather([alive.job for alive in self.alive.values()], START_SECONDS)
         failed = {seat: alive.job.trouble for seat, alive in self.alive.items() if alive.job.trouble}
@@ -234,12 +237,20 @@ class Session:
         return ([entry for entry in entries if entry.seat in self.alive],
                 [entry for entry in entries if entry.seat in again or not entry.seat.row.is_regx] if again else [])
 
-    def job(self, seat: Seat) -> Alive:
+    def start_probe(self) -> None:
+        if self.probe is None and self.launcher.on_this_node and len(cores()) > 1:
+            words = (str(self.launcher.installation.programs / "probe"), "HUB", "NAME", *map(str, cores()[:2]))
+            self.probe = Job("the probe", Line({}, words), 1, self.hub)
+            self.hub.gather([self.probe], START_SECONDS)
+            self.probe = self.probe if self.probe.is_ready else None
+
+    def job(self, seat: Seat, command: list[str] | None = None, preload: dict[str, str] | None = None) -> Alive:
         name = "-".join(map(str, filter(None, (seat.row.name, seat.ranks, seat.row.pin_cost, self.number)))).replace(":", "-")
         file = self.reports / f"{name}.jsonl"
         file.unlink(missing_ok=True)
-        command = [str(self.launcher.installation.programs / "companion"), "HUB", "NAME"]
-        return Alive(Job(str(seat), self.launcher.line(seat.row, command, file, seat.ranks), seat.ranks, self.hub), file)
+        command = command or [str(self.launcher.installation.programs / "companion"), "HUB", "NAME"]
+        row = replace(seat.row, environment=seat.row.environment | (preload or {}))
+        return Alive(Job(str(seat), self.launcher.line(row, command, file, seat.ranks), seat.ranks, self.hub), file)
 
     def end(self) -> None:
         """Ends the jobs, and proves their paths."""
@@ -325,6 +336,95 @@ class Session:
             for name, count in (("freed", 3), ("came_back", 4)):
                 self.record(entry.seat, entry, event="count", text=name, value=sum(int(rank[count]) for rank in words))
         return words
+
+    # ---- OSU's own benchmarks
+
+    def osu_passes(self, entries: list[Entry], plan: Plan, wanted: Open | None) -> None:
+        """Each place by itself, once by the jobs of all its rows, which are parked and go on in random order; each size
+        of a pass is a figure. Small sizes and large ones have jobs of their own, of different numbers of iterations."""
+        places: dict[tuple[Place, bool], list[Entry]] = {}
+        for entry in entries:
+            if entry.seat not in self.given_up:
+                places.setdefault((entry.place, entry.size > OSU_LARGE), []).append(entry)
+        for (place, large), mine in places.items():
+            keys = {entry.key for entry in mine}
+            if plan.left() > 0 and (not wanted or keys & wanted or not self.rounds[place, mine[0].size]):
+                self.osu_pass(mine, large)
+
+    def osu_pass(self, entries: list[Entry], large: bool) -> None:
+        self.number += 1
+        of_seat: dict[Seat, list[Entry]] = {}
+        for entry in entries:
+            of_seat.setdefault(entry.seat, []).append(entry)
+        self.start_probe()
+        for seat, mine in of_seat.items():
+            self.osu_check(seat, mine)
+        iterations = OSU_ITERATIONS[entries[0].benchmark.window, large]
+        self.alive = {seat: self.job(seat, self.osu_words(mine) + ["-i", str(iterations), "-x", str(iterations // 10)],
+                                     {"LD_PRELOAD": str(self.launcher.installation.programs / "pace.so"),
+                                      "REGX_PACE": f"HUB NAME {SLICE_MS}"})
+                      for seat, mine in of_seat.items() if seat not in self.given_up}
+        self.hub.gather([alive.job for alive in self.alive.values()], START_SECONDS)
+        before = self.look()
+        left = {seat for seat, alive in self.alive.items() if not alive.job.trouble}
+        while left:
+            for seat in self.random.sample(sorted(left, key=str), len(left)):
+                try:
+                    self.alive[seat].job.ask("go", seat.row.timeout)
+                except Gone:  # also at its end
+                    left.discard(seat)
+        after = self.look()
+        self.rounds.update(cells_of(entries).keys())
+        for seat, alive in self.alive.items():
+            self.osu_figures(seat, alive, of_seat[seat], moved(before, after), after)
+        self.alive = {}
+
+    def osu_words(self, entries: list[Entry]) -> list[str]:
+        sizes = [entry.size for entry in entries]
+        first = entries[0]
+        return [str(self.osu[first.program]), "-m", f"{min(sizes)}:{max(sizes)}", *first.case.options]
+
+    def osu_check(self, seat: Seat, entries: list[Entry]) -> None:
+        """Once: OSU's own check of contents."""
+        unchecked = [entry for entry in entries if entry not in self.osu_checked and not entry.benchmark.unchecked]
+        self.osu_checked |= {*entries}
+        if not unchecked or seat in self.given_up:
+            return
+        line = self.launcher.line(seat.row, [*self.osu_words(unchecked), "-i", "2", "-x", "0", "-c"], os.devnull, seat.ranks)
+        outcome = self.runner.run(line, 3 * seat.row.timeout)
+        try:
+            valid = osu.parse(outcome.stdout, unchecked[0].benchmark.unit).valid
+        except osu.NotOutput as error:
+            self.give_up(seat, outcome.failure() or str(error))
+            return
+        if valid is None or not all(valid.values()):
+            self.record(seat, unchecked[0], event="wrong data" if valid else "failed",
+                        text="OSU's check found other bytes than were sent" if valid else "contents not checked: this OSU cannot")
+            self.given_up.add(seat)
+            return
+        for entry in unchecked:
+            self.record(seat, entry, event="checked")
+
+    def osu_figures(self, seat: Seat, alive: Alive, entries: list[Entry], changed: bool, phase: tuple[float, float] | None) -> None:
+        kind = entries[0].benchmark
+        status = alive.job.ended()
+        try:
+            values = osu.parse(alive.job.output()[0], kind.unit).values
+        except osu.NotOutput as error:
+            self.give_up(seat, alive.job.trouble if status else str(error))
+            return
+        if status != 0:
+            self.give_up(seat, alive.job.trouble)
+        for entry in entries:
+            if entry.size in values:
+                self.record(seat, entry, job=self.number, round=self.rounds[entry.place, entry.size], value=values[entry.size],
+                            unit=kind.unit, moved=int(changed), line=phase and phase[0], copy=phase and phase[1])
+        if seat.row.is_regx and status == 0:
+            sizes = [size for size in values if kind.own_sizes]
+            large = sum(size for size in sizes if size > report.RENDEZVOUS_ABOVE) / max(1, sum(sizes))
+            proof = report.prove(alive.file, replace(claim_of(seat.row, Counter({1: 1}), seat.ranks), large=large,
+                                                     one_sided=kind.one_sided))
+            self.record(seat, event="path", text=proof.problem, job=self.number)
 
     def look(self) -> tuple[float, float] | None:
         """The phase, or None: it cannot be told here."""
