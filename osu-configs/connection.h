@@ -23,7 +23,7 @@ static inline int connected(const char *address)
             return -1;
     } else {
         char host[256], port[16];
-        struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+        struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found;
         if (sscanf(address, "tcp:%255[^:]:%15s", host, port) != 2 ||
             getaddrinfo(host, port, &hints, &found) != 0)
             return -1;

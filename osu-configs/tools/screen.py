@@ -2,6 +2,7 @@
 """One screen of what was measured: who is fastest, by how much, what to set; then tables, losses, what proves it, and
 what to doubt."""
 
+import re
 import textwrap
 
 import numpy
@@ -20,6 +21,7 @@ PATTERNS = {"latency": "one message at a time", "bw": "many one way", "bibw": "m
 DISTURBED_FROM = 0.15  # of the cores' time; the kernel's own work stays below
 NAMED_MOST = 6
 AUTO = "auto"
+SLOWED = re.compile(r"\+\d+%$")  # a row of --self-check: so much slower
 
 
 def render(frame: Frame, width: int = WIDTH, details: bool = False) -> str:
@@ -34,7 +36,7 @@ def render(frame: Frame, width: int = WIDTH, details: bool = False) -> str:
         lines += [*words(found), *to_set(frame, found), *auto_beside_fixed(values), ""]
         for _, group in (every if details else found).groupby([*PLACE, "phase"], sort=False):
             lines += [*by_size(group, width, details), ""]
-        lines += [*losses(found), *strange(found)]
+        lines += [*losses(found), *strange(found), *self_check(found)]
     lines += [*proof(frame), *doubts(frame, values), *decided(found)]
     return "\n".join(part for line in lines for part in (
         [line] if line.startswith(" ") else textwrap.wrap(line, width, subsequent_indent="    ") or [""]))
@@ -61,18 +63,26 @@ def titled(line: pandas.Series) -> str:
 # ---- in words
 
 
+def bands_of(group: Frame) -> dict[str, Frame]:
+    """Of a place: short, middle and long messages, as far as there are figures."""
+    found, below = {}, 0
+    for name, most in BANDS.items():
+        band = group[(group["size"] > below) & (group["size"] <= most)]
+        below = most
+        if len(band) and band.speed.notna().any():
+            found[name] = band
+    return found
+
+
 def words(found: Frame) -> list[str]:
     """A line for each place: the fastest row of short, middle and long messages."""
     lines = []
     for _, group in found.groupby(PLACE, sort=False):
-        parts, below = [], 0
-        for name, most in BANDS.items():
-            band = group[(group["size"] > below) & (group["size"] <= most)]
-            below = most
-            if len(band) and band.speed.notna().any():
-                sizes = band["size"]
-                span = show(sizes.min()) + (f" to {show(sizes.max())}" if sizes.min() < sizes.max() else "")
-                parts.append(f"{name} messages ({span}): {fastest(band)}")
+        parts = []
+        for name, band in bands_of(group).items():
+            sizes = band["size"]
+            span = show(sizes.min()) + (f" to {show(sizes.max())}" if sizes.min() < sizes.max() else "")
+            parts.append(f"{name} messages ({span}): {fastest(band)}")
         if parts:
             title = titled(group.iloc[0])
             lines.append(f"{title[0].upper()}{title[1:]}. {'; '.join(parts)}.")
@@ -105,8 +115,9 @@ def by(lines: Frame) -> str:
 
 
 def to_set(frame: Frame, found: Frame) -> list[str]:
-    """Of the rows of regx that lead anywhere."""
-    leads = {leader(band) for _, band in found[found.kind.eq("regx") & found.speed.notna()].groupby(PLACE)}
+    """Of the rows of regx that are named above."""
+    ours = found[found.kind.eq("regx")]
+    leads = {leader(band) for _, group in ours.groupby(PLACE) for band in bands_of(group).values()}
     sets = frame[frame.event.eq("set") & frame.row.isin(leads)].drop_duplicates("row")
     return [f"To set: {row}: {text}" for row, text in zip(sets.row, sets.text)]
 
@@ -114,7 +125,7 @@ def to_set(frame: Frame, found: Frame) -> list[str]:
 def auto_beside_fixed(values: Frame) -> list[str]:
     """How the choice of auto stands to the best fixed one."""
     ours = values[values.kind.eq("regx")]
-    fixed = [row for row in ours.row.unique() if row != AUTO]
+    fixed = [row for row in ours.row.unique() if row != AUTO and not SLOWED.search(row)]
     if AUTO not in set(ours.row) or not fixed:
         return []
     found = judge.main_phase(judge.judged(ours, fixed))
@@ -194,6 +205,17 @@ def strange(found: Frame) -> list[str]:
     return lines
 
 
+def self_check(found: Frame) -> list[str]:
+    """What was found of rows whose truth is known."""
+    lines = []
+    for row in filter(SLOWED.search, found.row.unique()):
+        mine = found[found.row.eq(row)]
+        known = mine.verdict.ne("open")
+        lines.append(f"Self-check: {row}: called different in {mine.verdict.isin(DIFFERENT).sum()} of {len(mine)} cells"
+                     f" ({mine.verdict.eq('slower').sum()} slower), level in {mine.verdict.eq('level').sum()}; decided {known.sum()}.")
+    return lines
+
+
 def more(count: int) -> str:
     return f"; and {count - NAMED_MOST} more" if count > NAMED_MOST else ""
 
@@ -221,7 +243,8 @@ def proof(frame: Frame) -> list[str]:
     if len(checked):
         cells = frame[frame.event.eq("")].drop_duplicates([*PLACE, "row", "size"])
         right = checked.drop_duplicates([*PLACE, "row", "size"])
-        lines.append(f"Content checked: every byte right in {len(right)} of {len(cells)} cells of {right.row.nunique()} rows.")
+        measured = cells.merge(right[[*PLACE, "row", "size"]])
+        lines.append(f"Content checked: every byte right in {len(measured)} of {len(cells)} cells of {cells.row.nunique()} rows.")
     paths = frame[frame.event.eq("path")]
     bad = paths[paths.text.ne("")].drop_duplicates(["row", "text"])
     lines += [f"Path (?): {line.row}: {line.text}" for line in bad.itertuples()]

@@ -64,6 +64,13 @@ def test_jobs_that_differ_widen_the_interval_and_are_told() -> None:
     assert "Their jobs differ" not in screen.render(table.of(rounds({"vader": 1, "auto": 1.0})))
 
 
+def test_a_self_check_says_what_it_found() -> None:
+    lines = rounds({"auto": 1.0, "auto+0%": 1.0, "auto+3%": 0.97, "auto+10%": 0.90}, noise=0.01)
+    text = screen.render(table.of(lines))
+    assert "auto+0%: called different in 0 of 1 cells (0 slower), level in 1; decided 1." in text
+    assert "auto+10%: called different in 1 of 1 cells (1 slower)" in text and "fixed choice" not in text
+
+
 def test_two_speeds_are_told_with_their_shares() -> None:
     lines = rounds({"vader": 1, "staged": 1.0}, two={"staged": 0.4}, drift=0.05)
     text = " ".join(screen.render(table.of(lines)).split())
@@ -119,7 +126,7 @@ def test_the_screen_says_who_is_fastest_and_what_to_set() -> None:
     assert "Many one way. short messages (8 B): regx auto, 1.21 times as fast as the best peer; long messages (1 MiB):" \
            " regx staged, 1.4" in text
     assert "To set: auto: --mca btl regx" in text and "of the speed of the best fixed choice: many one way 0.47 to 1.5" in text
-    assert "Losses: 2 of 4 cells. The worst of each row: regx auto, many one way, 1 MiB: 0.70 (0." in text
+    assert "Losses: 2 of 4 cells. The worst of each row: regx auto, many one way, 1 MiB: 0.71 (0." in text
     assert "Decided: 4 of 4 cells: 2 faster, 2 slower, 0 level, 0 open" in text
 
 
