@@ -13,7 +13,7 @@ from sample import Case, write
 from tools import compare
 
 SHOWN = re.compile(r"^ {4}(\S.*)$|`([^`\n]+)`", re.M)
-STANDS_FOR = {"M": "1", "N": "1", "FILE": "strategies.conf"}
+STANDS_FOR = {"M": "1", "N": "1", "FILE": "strategies.conf", "CMD": "mpirun ./program"}
 
 
 def shown(program: str) -> list[tuple[str, ...]]:
