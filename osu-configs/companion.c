@@ -143,13 +143,18 @@ static void spin(unsigned long loops)
         __asm__ volatile("");
 }
 
-// Loops in so many seconds.
+// Loops in so many seconds, by the fastest of a few tries: another program may take the core in one.
 static unsigned long loops_in(double seconds)
 {
-    const unsigned long some = 100000;
-    double start = MPI_Wtime();
-    spin(some);
-    return (unsigned long)(seconds * (double)some / (MPI_Wtime() - start));
+    const unsigned long some = 20000;
+    double least = 1;
+    for (int i = 0; i < 5; i++) {
+        double start = MPI_Wtime();
+        spin(some);
+        double one = MPI_Wtime() - start;
+        least = one < least ? one : least;
+    }
+    return (unsigned long)(seconds * (double)some / least);
 }
 
 // Returns the seconds of so many iterations. times: of each, where they are wanted.
