@@ -2,14 +2,16 @@
 """Memory that the program itself brings in (a collector's, a pager's): the kernel's copy is refused there, and
 what a load or store of the program's would bring in arrives whole."""
 import platform
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import device
 import skips
 from job import Job
-from launch import Mpi
+from launch import Mpi, preloading
 from tables import strategies
 
 # Below and above what goes eagerly, by stages, in one chunk and in several.
@@ -109,6 +111,30 @@ def test_a_put_does_not_write_behind_a_pager(mpi: Mpi) -> None:
 def test_memory_of_mpi_may_be_protected_too(mpi: Mpi, side: str, strategy: str) -> None:
     """Of MPI_Alloc_mem, which peers map: what they see there is not what the program sees."""
     mpi("paged", "owned", side, *SIZES[1:], regx={"rendezvous": strategy}).checked(2)
+
+
+def test_no_message_asks_the_loader_whose_handler_it_is(mpi: Mpi, tmp_path: Path) -> None:
+    """Its lock is held while a library's constructor runs, which may wait for that message."""
+    within = preloading(tmp_path / "loader.so", """
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <stdio.h>
+        static int calls;
+        int dladdr(const void *address, Dl_info *info)
+        {
+            static int (*next)(const void *, Dl_info *);
+            if (next == NULL)
+                next = dlsym(RTLD_NEXT, "dladdr");
+            calls++;
+            return next(address, info);
+        }
+        __attribute__((destructor)) static void tell(void)
+        {
+            fprintf(stderr, "dladdr: %d calls\\n", calls);
+        }""", "-ldl")
+    job = mpi("paged", "owned", "send", *[70_000] * 60, regx={"rendezvous": "read"}, within=within).checked(2)
+    calls = [int(number) for number in re.findall(r"dladdr: (\d+) calls", job.stderr)]
+    assert len(calls) >= 2 and max(calls) < 20, str(job)
 
 
 @pytest.mark.parametrize("side", ["send", "receive", "put", "get"])
