@@ -164,14 +164,16 @@ def main_phase(found: Frame) -> Frame:
 
 
 def open_in(frame: Frame) -> set[tuple[str, tuple[str, str, int, str], int]]:
-    """What more rounds are to decide: rows that are open, and the peers that may be the best of these cells."""
-    found = main_phase(judged(values_of(frame)))
-    if found.empty:
+    """What more rounds are to decide: rows that are open, or were not measured in the phase of most rounds, and the peers
+    that may be the best of these cells."""
+    every = judged(values_of(frame))
+    if every.empty:
         return set()
     wanted = set()
-    for _, cell in found.groupby([*PLACE, "size"], sort=False):
-        if cell.verdict.eq("open").any():
-            peers = cell.kind.eq("peer") & ~(cell.speed < CONTENDS)
+    for _, cell in every.groupby([*PLACE, "size"], sort=False):
+        there = main_phase(cell)
+        chosen = cell if there.empty else there[there.verdict.eq("open") | there.kind.eq("peer") & ~(there.speed < CONTENDS)]
+        if there.empty or there.verdict.eq("open").any():
             wanted |= {(line.row, (line.benchmark, line.buffers, int(line.ranks), line.pin_cost), int(line.size))
-                       for line in cell[cell.verdict.eq("open") | peers].itertuples()}
+                       for line in chosen.itertuples()}
     return wanted

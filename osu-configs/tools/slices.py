@@ -348,7 +348,7 @@ class Session:
                 places.setdefault((entry.place, entry.size > OSU_LARGE), []).append(entry)
         for (place, large), mine in places.items():
             keys = {entry.key for entry in mine}
-            if plan.left() > 0 and (not wanted or keys & wanted or not self.rounds[place, mine[0].size]):
+            if plan.left() > 0 and (plan.rounds or not wanted or keys & wanted or not self.rounds[place, mine[0].size]):
                 self.osu_pass(mine, large)
 
     def osu_pass(self, entries: list[Entry], large: bool) -> None:

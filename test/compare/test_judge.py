@@ -111,6 +111,11 @@ def test_time_goes_to_what_is_open() -> None:
     assert {row for row, _, _ in few} == {"vader", "ucx", "sure"}
 
 
+def test_a_cell_that_the_phase_of_the_screen_lacks_gets_rounds() -> None:
+    far = [line | {"line": 200, "round": line["round"] + 1000, "size": 64} for line in rounds({"vader": 1, "auto": 1.3}, generations=4)]
+    assert {size for _, _, size in judge.open_in(table.of(rounds({"vader": 1, "auto": 1.3}) + far))} == {64}
+
+
 def test_without_a_peer_the_first_row_is_what_others_are_set_beside() -> None:
     assert judged(rounds({"bounce": 1, "direct": 1.3, "pipeline": 1.0})) == {"direct": "faster", "pipeline": "level"}
 
