@@ -18,6 +18,9 @@ struct uffdio_move {
 #define UFFD_FEATURE_MOVE (1u << 16)
 #endif
 
+#define DONTNEED_LOCKED                                                                            \
+    24               /* MADV_DONTNEED_LOCKED of Linux 5.18: as MADV_DONTNEED, also if the program
+                              has locked all its memory */
 #define MAX_TRIES 16 /* where the kernel answers that something else is in its way */
 
 void regx_landings_init(regx_landings_t *landings, const regx_rndv_config_t *config,
@@ -94,7 +97,6 @@ static const char *open_all(regx_landings_t *landings)
         regx_landing_t *landing = &landings->all[i];
 
         landing->memory = areas + 2 * i * size;
-        landing->spare = landing->memory + size;
         landing->next = landings->free;
         landings->free = landing;
     }
@@ -179,12 +181,6 @@ regx_landing_t *regx_landing_get(regx_landings_t *landings, const void *to, size
         landings->free = landing->next;
     }
     regx_unlock(&landings->lock);
-    if (landing != NULL) {
-        const size_t page = landings->page;
-        const size_t used = regx_align_up((uintptr_t)to % page + length, page);
-
-        landing->used = regx_max(landing->used, used);
-    }
     return landing;
 }
 
@@ -220,6 +216,8 @@ static void report_change(const regx_landings_t *landings, const part_t *part)
 static const char *move_part(const regx_landings_t *landings, const regx_landing_t *landing,
                              part_t *part)
 {
+    char *const from = landing->memory + part->at;
+    char *const spare = from + landings->config->chunk_size;
     const uintptr_t start = (uintptr_t)part->to, end = start + part->length;
 
     if (!regx_file_is_ours(&landings->uffd)) {
@@ -230,10 +228,8 @@ static const char *move_part(const regx_landings_t *landings, const regx_landing
     int error = regx_uffd_register(landings->uffd.fd, start, end);
     if (error == 0) {
         report_change(landings, part); /* before the first move */
-        part->out =
-            move_pages(landings, landing->spare + part->at, part->to, part->length, true, &error);
-        part->in =
-            move_pages(landings, part->to, landing->memory + part->at, part->out, false, &error);
+        part->out = move_pages(landings, spare, part->to, part->length, true, &error);
+        part->in = move_pages(landings, part->to, from, part->out, false, &error);
         (void)regx_uffd_unregister(landings->uffd.fd, start, end);
         report_change(landings, part);
     }
@@ -252,39 +248,6 @@ static const char *move_part(const regx_landings_t *landings, const regx_landing
     }
 }
 
-/* Makes the spare empty again, so that the user's old pages are what is written into next. */
-static void tidy(const regx_landings_t *landings, regx_landing_t *landing, const part_t *part,
-                 size_t used)
-{
-    char *const memory = landing->memory, *const spare = landing->spare;
-    const size_t at = part->at, behind = at + part->length;
-    bool tidied = false;
-    int error;
-
-    if (part->out == 0) { /* nothing has moved, or the kernel did not tell */
-        madvise(spare + at, part->length, MADV_DONTNEED);
-        return;
-    }
-    if (part->out == part->length && part->in == part->length && landing->used == used) {
-        /* Nothing else is left than the pages at the edges: they follow the others. */
-        tidied = move_pages(landings, spare, memory, at, true, &error) == at &&
-                 move_pages(landings, spare + behind, memory + behind, used - behind, true,
-                            &error) == used - behind;
-        if (tidied) {
-            landing->memory = spare;
-            landing->spare = memory;
-        }
-    } else if (part->in == part->length) {
-        tidied = move_pages(landings, memory + at, spare + at, part->length, true, &error) ==
-                 part->length;
-    }
-    if (!tidied) {
-        madvise(memory, landings->config->chunk_size, MADV_DONTNEED);
-        madvise(spare, landings->config->chunk_size, MADV_DONTNEED);
-        landing->used = 0;
-    }
-}
-
 const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *landing, void *to,
                                  size_t length)
 {
@@ -295,7 +258,6 @@ const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *land
     size_t moved = 0;
     uintptr_t start, end;
 
-    assert(skew + length <= landing->used);
     if (whole_pages(landings, to, length, &start, &end)) {
         const size_t head = start - (uintptr_t)to;
         part_t part = {.to = (char *)to + head, .at = skew + head, .length = end - start};
@@ -317,7 +279,7 @@ const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *land
             }
         }
         memcpy(part.to + part.length, from + head + part.length, length - head - part.length);
-        tidy(landings, landing, &part, regx_align_up(skew + length, landings->page));
+        madvise(landing->memory, 2 * landings->config->chunk_size, DONTNEED_LOCKED);
     } else {
         regx_copy(to, from, length);
     }

@@ -7,9 +7,8 @@
  * A landing is two areas of private anonymous memory of the same size. The peer writes into one of
  * them, at the place in its page that the user's address has. The other is the spare: it has no
  * pages. To deliver, the user's old pages are moved to the spare, and the written pages to the
- * user; then the areas change places, so that the old pages are what the next message is written
- * into. Only whole pages of the message are moved. Its first and last bytes, which share a page
- * with something else, are copied.
+ * user; then what is left in both areas is given back to the kernel. Only whole pages of the message
+ * are moved. Its first and last bytes, which share a page with something else, are copied.
  *
  * Why no byte is ever wrong:
  *   - What is moved are whole pages of the message. The MPI forbids the program to touch them until
@@ -49,10 +48,8 @@
 #define REGX_LANDINGS_MAX 64u /* of one engine */
 
 typedef struct regx_landing {
-    regx_mr_t mr; /* for who has got it */
-    char *memory; /* what is written into */
-    char *spare;  /* as long, without pages */
-    size_t used;  /* bytes from the start of `memory` that may have pages; whole pages */
+    regx_mr_t mr;              /* for who has got it */
+    char *memory;              /* what is written into; behind it the spare, as long */
     struct regx_landing *next; /* that is free */
 } regx_landing_t;
 
