@@ -336,13 +336,27 @@ __typeof__(*(mca_btl_base_module_get_fn_t)NULL) regx_btl_get;
 
 /* What Open MPI has of memory that is registered with it. It ships the first REGX_CTS_SIZE bytes to
  * peers, by value: of a receive side its CTS, of what a sender exposes all there is, of a window
- * its name.
+ * its name. `kind` tells which: all three have it in that place.
  */
 struct mca_btl_base_registration_handle_t {
-    uint8_t bytes[REGX_CTS_SIZE];
+    union {
+        uint8_t bytes[REGX_CTS_SIZE];
+        struct {
+            uint8_t version;
+            uint8_t
+                kind; /* REGX_ONESIDED_NAME, REGX_EXPOSURE or REGX_HANDLE_LOCAL; else the path of
+                             a CTS */
+        };
+    };
 };
 
+#define REGX_HANDLE_LOCAL 253u /* local memory of a put. Not shipped */
+
+_Static_assert(REGX_PATH_COUNT <= REGX_HANDLE_LOCAL, "a path is no other kind");
 _Static_assert(REGX_ONESIDED_NAME_SIZE <= REGX_CTS_SIZE, "a handle has room for a window's name");
+_Static_assert(offsetof(regx_cts_t, path) == 1 && offsetof(regx_exposure_t, path) == 1 &&
+                   offsetof(regx_onesided_name_t, kind) == 1,
+               "where `kind` is");
 
 /* A put, a get or an atomic operation requested by Open MPI, with its completion callback. */
 typedef struct regx_call {
@@ -379,10 +393,6 @@ void regx_onesided_declare(mca_btl_base_module_t *face, bool may);
 mca_btl_base_registration_handle_t *regx_window_register(regx_module_t *module, void *base,
                                                          size_t size);
 void regx_window_deregister(regx_module_t *module, mca_btl_base_registration_handle_t *handle);
-
-/* Whether a put or get is of a window, and not ob1's. NULL: osc/rdma's, of this process's
- * memory. */
-bool regx_is_of_window(const mca_btl_base_registration_handle_t *remote_handle);
 
 /* A put or a get, as btl.h has them. OPAL_SUCCESS: the callback tells the end, and may have been
  * called already; OPAL_ERR_OUT_OF_RESOURCE: try again. */

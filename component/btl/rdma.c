@@ -55,7 +55,7 @@ static record_t *record_take(regx_module_t *module, regx_endpoint_t *endpoint)
 /* ---- ob1's calls ---- */
 
 /* For senders: local memory is registered chunk by chunk, when it is put. */
-static mca_btl_base_registration_handle_t local_token;
+static mca_btl_base_registration_handle_t local_token = {.kind = REGX_HANDLE_LOCAL};
 
 mca_btl_base_registration_handle_t *regx_btl_register_mem(mca_btl_base_module_t *btl,
                                                           struct mca_btl_base_endpoint_t *endpoint,
@@ -96,18 +96,21 @@ mca_btl_base_registration_handle_t *regx_btl_register_mem(mca_btl_base_module_t 
 
 int regx_btl_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_handle_t *handle)
 {
-    if (handle == &local_token) {
-        return OPAL_SUCCESS;
-    }
-    if (regx_onesided_name_is(handle->bytes)) {
-        regx_window_deregister(regx_module_of(btl), handle);
-    } else if (regx_exposure_is(handle->bytes)) {
-        record_t *record = (record_t *)handle;
+    regx_module_t *module = regx_module_of(btl);
+    record_t *record = (record_t *)handle; /* of an exposure */
 
-        regx_rndv_unexpose(regx_module_of(btl)->rndv, &record->exposure);
-        regx_fragment_return(regx_module_of(btl), record->fragment);
-    } else {
-        regx_rndv_recv_close(regx_module_of(btl)->rndv, (regx_rndv_recv_t *)handle);
+    switch (handle->kind) {
+    case REGX_HANDLE_LOCAL:
+        break;
+    case REGX_ONESIDED_NAME:
+        regx_window_deregister(module, handle);
+        break;
+    case REGX_EXPOSURE:
+        regx_rndv_unexpose(module->rndv, &record->exposure);
+        regx_fragment_return(module, record->fragment);
+        break;
+    default:
+        regx_rndv_recv_close(module->rndv, (regx_rndv_recv_t *)handle);
     }
     return OPAL_SUCCESS;
 }
@@ -199,7 +202,8 @@ static int begin(const regx_call_t *call, regx_onesided_type_t type, uint64_t re
     const bool puts = type == REGX_ONESIDED_PUT;
     regx_rndv_t *rndv = regx_module_of(call->btl)->rndv;
 
-    if (regx_is_of_window(remote_handle)) {
+    /* NULL: osc/rdma's, of this process's memory. */
+    if (remote_handle == NULL || remote_handle->kind == REGX_ONESIDED_NAME) {
         return regx_window_move(call, type, remote_address, remote_handle);
     }
     record_t *kept = keep(call, puts ? "to" : "from");

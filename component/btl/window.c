@@ -65,11 +65,6 @@ void regx_window_deregister(regx_module_t *module, mca_btl_base_registration_han
     free(handle);
 }
 
-bool regx_is_of_window(const mca_btl_base_registration_handle_t *remote_handle)
-{
-    return remote_handle == NULL || regx_onesided_name_is(remote_handle->bytes);
-}
-
 /* ---- what is in common ---- */
 
 /* Whether the address is of this process. */

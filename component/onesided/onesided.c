@@ -39,12 +39,6 @@ void regx_onesided_destroy(regx_onesided_t *onesided)
 /* ---- messages ---- */
 
 #define NAME_VERSION 4
-#define NAME_KIND 254
-
-bool regx_onesided_name_is(const uint8_t bytes[REGX_ONESIDED_NAME_SIZE])
-{
-    return bytes[0] == NAME_VERSION && bytes[1] == NAME_KIND;
-}
 
 /* false: malformed. Checks the form only: of handles and ranges the addressee knows. */
 static bool unpack(const void *bytes, size_t length, regx_onesided_message_t *message)
@@ -439,7 +433,7 @@ bool regx_onesided_offer(regx_onesided_t *onesided, regx_onesided_window_t *wind
     const bool offered = regx_handle_table_add(&onesided->windows, window, &window->handle);
     regx_unlock(&onesided->lock);
     const regx_onesided_name_t named = {.version = NAME_VERSION,
-                                        .kind = NAME_KIND,
+                                        .kind = REGX_ONESIDED_NAME,
                                         .handle = window->handle,
                                         .by_target = by_target,
                                         .base = (uintptr_t)base,

@@ -42,6 +42,7 @@
  * are answered once, a get as often as its bytes take.
  */
 
+#define REGX_ONESIDED_NAME 254u /* no rendezvous' handle has that there */
 #define REGX_ONESIDED_NAME_SIZE 32
 #define REGX_TAG_ONESIDED 0x29 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #define REGX_ONESIDED_HEADER 48
@@ -68,7 +69,7 @@ typedef enum regx_onesided_op {
 
 /* It is as trustworthy as the peer that gave it. */
 typedef struct regx_onesided_name {
-    uint8_t version, kind; /* kind: 254, which no rendezvous' handle has there */
+    uint8_t version, kind; /* kind: REGX_ONESIDED_NAME */
     uint16_t zero;
     regx_handle_t handle;
     uint32_t by_target; /* 1: the kernel is not to put, since the program pages the memory */
@@ -96,9 +97,6 @@ typedef struct regx_onesided_message {
 
 _Static_assert(sizeof(regx_onesided_name_t) == REGX_ONESIDED_NAME_SIZE, "no padding");
 _Static_assert(offsetof(regx_onesided_message_t, data) == REGX_ONESIDED_HEADER, "no padding");
-
-/* Whether a handle of Open MPI's is the name of a window, and not a rendezvous'. */
-bool regx_onesided_name_is(const uint8_t bytes[REGX_ONESIDED_NAME_SIZE]);
 
 /* Whether the bytes lie inside a range of `all` bytes at `base`. */
 static inline bool regx_onesided_holds(uint64_t base, uint64_t all, uint64_t address,

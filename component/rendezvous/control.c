@@ -111,11 +111,6 @@ bool regx_exposure_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_exposure_t *e
            exposure->has_checksum <= 1 && exposure->length > 0;
 }
 
-bool regx_exposure_is(const uint8_t bytes[REGX_CTS_SIZE])
-{
-    return bytes[offsetof(regx_cts_t, path)] == REGX_EXPOSURE;
-}
-
 static regx_status_t send_one(regx_conn_t *conn, const regx_control_t *control)
 {
     uint8_t bytes[REGX_CONTROL_MAX];

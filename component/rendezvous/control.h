@@ -202,8 +202,6 @@ static inline bool regx_control_from_sender(uint8_t type)
 bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_grants_t grants, regx_cts_t *cts);
 /* false: malformed, as above. */
 bool regx_exposure_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_exposure_t *exposure);
-/* Whether a handle that this process packed is an exposure, rather than a CTS. */
-bool regx_exposure_is(const uint8_t bytes[REGX_CTS_SIZE]);
 
 /* Returns the message's length: at most REGX_NOTICE_MAX for an ATP, else at most REGX_CONTROL_MAX.
  * There must be so much room at `bytes`. */
