@@ -28,7 +28,7 @@ typedef char regx_pin_cost_name_t[48]; /* as pinned/regions.c reads it; "": none
 
 /* Of btl_regx_transport pinned. */
 typedef struct regx_pinned_settings {
-    uint32_t pinned_slots;
+    uint32_t slots; /* regions at once, for tests; 0: as many as it has */
     regx_pin_cost_name_t pin_cost;
 } regx_pinned_settings_t;
 

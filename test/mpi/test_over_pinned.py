@@ -83,15 +83,6 @@ def test_retain_is_blind_for_what_the_program_maps_itself(mpi: Mpi, side: str) -
     assert job.status != 0 and "a buffer whose pages are new" in job.stderr, f"old bytes were to be seen\n{job}"
 
 
-def test_what_finds_no_slot_bounces(mpi: Mpi, tmp_path: Path, seed: int) -> None:
-    """Four: enough for one message, and not for sixteen each way."""
-    cases = [Case(300_001, 3, 4), Case(300_001, 3, 4, pattern="both", window=16)]
-    job = over(mpi, "transfer", "--seed", seed, "--iterations", 3, sample.write(cases, tmp_path),
-               regx={"rendezvous": "direct", "backend": "none", "pinned_slots": 4}).checked(ranks=2)
-    assert job.total("bytes_pinned") > 0 and job.total("bytes_bounce") > 0, str(job)
-    assert job.total("messages_fallback") > 0, str(job)
-
-
 @pytest.mark.parametrize("kib,owned", [(64, ()), (1024, ()), (1024, ("--send-owned", "--receive-owned"))])
 def test_what_may_not_be_locked_bounces(mpi: Mpi, tmp_path: Path, seed: int, kib: int,
                                         owned: tuple[str, ...]) -> None:

@@ -86,7 +86,7 @@ static void no_peer(void *context, uint64_t peer, const char *what)
 
 oracle_t *oracle_open(regx_error_t why)
 {
-    const regx_pinned_settings_t settings = {.pinned_slots = SLOTS};
+    const regx_pinned_settings_t settings = {.slots = SLOTS};
     oracle_t *oracle = calloc(1, sizeof(*oracle));
 
     if (oracle == NULL) {

@@ -6,11 +6,10 @@
 #include <stdlib.h>
 
 #define VARIANT UINT64_C(0x343064656e6e6970) /* "pinned04" */
+#define SLOTS 4096u /* regions at once; what finds no room goes by bounce */
 
-static const regx_param_t table[] = {
-    REGX_PARAM_ROW(regx_pinned_settings_t, "", NUMBER, pinned_slots, 3, .min = 4, .max = 16384),
-    REGX_PARAM_ROW(regx_pinned_settings_t, "", TEXT, pin_cost, 3),
-    {.name = NULL}};
+static const regx_param_t table[] = {REGX_PARAM_ROW(regx_pinned_settings_t, "", TEXT, pin_cost, 3),
+                                     {.name = NULL}};
 
 #if REGX_HAVE_PINNED
 
@@ -72,11 +71,11 @@ static void pinned_close(regx_transport_t *transport)
 static regx_status_t open_pinned(const regx_transport_config_t *config, regx_error_t error,
                                  regx_transport_t **transport)
 {
-    static const regx_pinned_settings_t defaults = {.pinned_slots = 4096};
+    static const regx_pinned_settings_t defaults;
     const regx_pinned_settings_t *settings =
         config->settings != NULL ? config->settings : &defaults;
-    regx_pinned_t *pinned =
-        calloc(1, sizeof(*pinned) + settings->pinned_slots * sizeof(pinned->slots[0]));
+    const uint32_t slots = settings->slots > 0 ? settings->slots : SLOTS;
+    regx_pinned_t *pinned = calloc(1, sizeof(*pinned) + slots * sizeof(pinned->slots[0]));
     regx_transport_config_t shm_config = *config;
     regx_status_t status = REGX_INVALID;
 
@@ -91,7 +90,7 @@ static regx_status_t open_pinned(const regx_transport_config_t *config, regx_err
     shm_config.events = (regx_transport_events_t){
         .context = pinned, .deliver = pinned_deliver, .broken = pinned_broken};
     if (regx_pin_cost_read(settings->pin_cost, &pinned->cost, error)) {
-        status = regx_uring_open(&pinned->uring, settings->pinned_slots, error);
+        status = regx_uring_open(&pinned->uring, slots, error);
     }
     if (status == REGX_OK) {
         status = regx_shm_ops.open(&shm_config, error, transport);
@@ -107,7 +106,7 @@ static regx_status_t open_pinned(const regx_transport_config_t *config, regx_err
     shm->address.variant = VARIANT;
     shm->super.ops = &regx_pinned_ops;
     shm->super.registers = true;
-    shm->super.mr_count = settings->pinned_slots;
+    shm->super.mr_count = slots;
     shm->super.mr_bytes = REGX_URING_PIN_MAX;
     shm->super.wires = cost.call != 0 || cost.page != 0 ? pinned->wires : "pinned";
     snprintf(pinned->wires, sizeof(pinned->wires), "pinned, %u ns a registration and %u ns a page",

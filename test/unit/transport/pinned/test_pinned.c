@@ -293,7 +293,7 @@ static void open_three(uint32_t slots)
     static const conformance_t small = {
         .name = "pinned", .ops = &regx_pinned_ops, .settings = &few};
 
-    few.pinned_slots = slots;
+    few.slots = slots;
     tested = &small;
     party_open(&three, THREE, false);
 }
@@ -332,7 +332,7 @@ PINNED_TEST(what_cannot_be_pinned_is_denied)
 
 static int64_t time_of_a_registration(const char *cost, regx_status_t expected)
 {
-    regx_pinned_settings_t settings = {.pinned_slots = 4};
+    regx_pinned_settings_t settings = {.slots = 4};
     regx_transport_config_t config = one.config;
     regx_transport_t *transport;
     regx_error_t error = "";
