@@ -57,9 +57,12 @@ class Job:
 
     @property
     def complaints(self) -> list[str]:
-        """What regx said to the user. mpirun of 5.0 may put a blank or a NUL before it."""
+        """What regx said to the user. mpirun of 5.0 may put a blank or a NUL before it. Where a signal ended a
+        rank, another may have noticed that before mpirun ended it, or not."""
+        died = "exited on signal" in self.stderr
         return [line.lstrip(" \0") for line in self.stderr.splitlines()
-                if "regx: " in line and "btl:regx: " not in line]  # the latter was asked for
+                if "regx: " in line and "btl:regx: " not in line  # the latter was asked for
+                and not (died and " lost (the process has ended" in line)]
 
     def total(self, key: str) -> int:
         return sum(report[key] for report in self.reports)

@@ -11,7 +11,6 @@ static regx_endpoint_t *known_locked(regx_module_t *module, uint64_t peer)
     return module->endpoints.unasked ? regx_endpoint_find(module, peer) : NULL;
 }
 
-/* Its loss does not end this job. */
 static bool is_of_other_job(uint64_t peer)
 {
     return peer >> 32 != regx_compat_self() >> 32;
@@ -193,7 +192,9 @@ void regx_lost_connection(void *context, uint64_t peer, const char *what)
     }
     regx_compat_output("connection to rank %u%s on %s lost (%s)", (unsigned)peer,
                        is_of_other_job(peer) ? " of another job" : "", host_of(endpoint), what);
-    if (!is_of_other_job(peer)) {
+    /* Of another job one that has ended does not end this one. One that lives would be waited for. */
+    if (!is_of_other_job(peer) ||
+        (endpoint != NULL && endpoint->peer.conn->transport->ops->reachable(endpoint->peer.conn))) {
         regx_module_end_job(module, endpoint != NULL ? endpoint->proc : NULL);
     }
 }

@@ -460,6 +460,11 @@ void regx_shm_sweep(regx_shm_t *shm);
  * In progress, or while that is kept out. */
 void regx_shm_reap(regx_shm_t *shm);
 
+/* Begins to read those that ask for it, in progress. How many events there were. */
+int regx_shm_accept_neighbours(regx_shm_t *shm);
+/* Reads nothing more of a neighbour, and notifies it. Only in progress, or when it is kept out. */
+void regx_shm_drop_inbound(regx_shm_t *shm, regx_shm_inbound_t *inbound);
+
 /* ---- mailbox_pool.c. All but ring_choose and begin with the transport's lock held ---- */
 
 /* Bytes of a ring: shorter ones for many neighbours, and to leave enough shared memory for others. all:
@@ -527,7 +532,5 @@ void regx_shm_drop_copies(regx_shm_conn_t *conn);
 
 bool regx_shm_has_next(const regx_transport_t *transport);
 int regx_shm_progress(regx_transport_t *transport);
-/* Reads nothing more of a neighbour, and notifies it. Only in progress, or when it is kept out. */
-void regx_shm_drop_inbound(regx_shm_t *shm, regx_shm_inbound_t *inbound);
 
 #endif

@@ -9,95 +9,6 @@
 /* Frames received from one neighbour before the next one's turn. */
 #define BATCH 16
 
-static void unmap_boxes(regx_shm_t *shm, regx_shm_inbound_t *inbound)
-{
-    if (inbound->boxes.base != NULL) {
-        regx_segment_unmap(&inbound->boxes);
-    }
-    regx_shm_neighbour_unmap(shm, &inbound->peer);
-}
-
-/* A neighbour asks to be read: from now on its mailbox is polled, unless what it asks is malformed, or
- * its frames cannot be read. */
-static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *request)
-{
-    const regx_transport_events_t *events = &shm->config.events;
-    const regx_segment_name_t *main = &request->address.main;
-    const uint64_t offset = request->mailbox_offset;
-    const char *reason = NULL; /* why not; NULL: it is malformed */
-    regx_shm_inbound_t *inbound = calloc(1, sizeof(*inbound));
-    regx_shm_inbound_t **more;
-    size_t length, brought_in = 0;
-    regx_status_t status;
-    char *base;
-
-    if (inbound != NULL && shm->inbound_count == REGX_SHM_NEIGHBOURS_MAX) {
-        reason = "there are too many neighbours";
-        goto refused;
-    }
-    more = inbound != NULL ? realloc(shm->inbound, (shm->inbound_count + 1) * sizeof(*more)) : NULL;
-    if (more == NULL) {
-        reason = "out of memory";
-        goto refused;
-    }
-    shm->inbound = more;
-    if (!regx_shm_address_is_valid(&request->address)) {
-        goto refused;
-    }
-    inbound->peer = regx_shm_neighbour(shm, &request->address);
-    if (memcmp(&request->mailboxes, main, sizeof(*main)) == 0) {
-        status = regx_shm_neighbour_map(shm, &inbound->peer);
-        base = (char *)inbound->peer.main;
-        length = main->length;
-    } else {
-        status = regx_segment_map(&request->mailboxes, &inbound->boxes);
-        base = inbound->boxes.base;
-        length = inbound->boxes.length;
-    }
-    if (status != REGX_OK) {
-        reason = "its mailbox cannot be mapped";
-        goto refused;
-    }
-    if (offset % _Alignof(regx_mailbox_memory_t) != 0 ||
-        !regx_mailbox_ring_is_valid(request->mailbox_ring) ||
-        !regx_within(offset, regx_mailbox_size(request->mailbox_ring), length)) {
-        unmap_boxes(shm, inbound);
-        goto refused;
-    }
-    inbound->memory = (regx_mailbox_memory_t *)(void *)(base + offset);
-    /* Brought in as if to be written: a read would bring in the pages around it, too, which are rings of
-     * payload that perhaps nothing ever comes by. */
-    regx_shm_bring_in(inbound->memory, sizeof(*inbound->memory), &brought_in, MADV_POPULATE_WRITE);
-    if (!regx_vm_same(&inbound->memory->owner, &request->address.cookie)) {
-        unmap_boxes(shm, inbound);
-        reason = "what is mapped is not its mailbox";
-        goto refused;
-    }
-    inbound->sender = request->sender;
-    inbound->cells.fd = -1;
-    regx_mailbox_in_init(&inbound->in, inbound->memory, request->mailbox_ring);
-    shm->inbound[shm->inbound_count++] = inbound;
-    atomic_store_explicit(&inbound->memory->accepted, 1, memory_order_release);
-    return;
-
-refused:
-    free(inbound);
-    if (reason == NULL) {
-        regx_count_malformed(shm->config.counters);
-    } else {
-        events->broken(events->context, request->sender, reason);
-    }
-}
-
-void regx_shm_drop_inbound(regx_shm_t *shm, regx_shm_inbound_t *inbound)
-{
-    regx_shared_copy_forget(shm, inbound);
-    atomic_store_explicit(&inbound->memory->left, 1, memory_order_release);
-    regx_file_close(&inbound->cells);
-    unmap_boxes(shm, inbound);
-    free(inbound);
-}
-
 static void pass_up(const regx_shm_t *shm, const regx_shm_inbound_t *inbound,
                     const regx_frame_t *frame)
 {
@@ -260,27 +171,6 @@ static inline bool has_request(const regx_shm_t *shm)
     return atomic_load_explicit(&shm->queue->requests, memory_order_acquire) != shm->requests_seen;
 }
 
-/* Accepts each request that is ready. One that comes meanwhile is counted after it is ready, so the next call sees
- * it. */
-static __attribute__((noinline)) int accept_neighbours(regx_shm_t *shm)
-{
-    int events = 0;
-
-    shm->requests_seen = atomic_load_explicit(&shm->queue->requests, memory_order_acquire);
-    for (int i = 0; i < REGX_CONNECT_QUEUE_ENTRIES; i++) {
-        _Atomic uint32_t *state = &shm->queue->entries[i].state;
-
-        if (atomic_load_explicit(state, memory_order_acquire) == REGX_REQUEST_READY) {
-            const regx_connect_request_t request = shm->queue->entries[i].request;
-
-            atomic_store_explicit(state, REGX_REQUEST_FREE, memory_order_release);
-            accept_neighbour(shm, &request);
-            events++;
-        }
-    }
-    return events;
-}
-
 /* The first neighbour, from number `i` on, whose next line is full; inbound_count: none has one. */
 static inline size_t next_full(const regx_shm_t *shm, size_t i)
 {
@@ -303,7 +193,7 @@ static __attribute__((noinline)) int progress_busy(regx_shm_t *shm, size_t full)
     int events = 0;
 
     if (has_request(shm)) {
-        events += accept_neighbours(shm);
+        events += regx_shm_accept_neighbours(shm);
     }
     for (size_t i = full; i < shm->inbound_count; i = next_full(shm, i + 1)) {
         events += take_frames(shm, i);
