@@ -3,6 +3,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -65,7 +66,7 @@ def test_rows_are_checked_measured_and_shown(tmp_path: Path) -> None:
     again = run("compare", "--from", folder / "results.csv")
     assert done.stdout.endswith(f"{again.stdout}Files: page.html, table.txt, plots and results.csv in {folder}\n")
     again = run("compare", "--details", "--from", folder / "results.csv", "--output", tmp_path / "again")
-    assert "rounds of 4 jobs" in again.stdout
+    assert re.search(r"[1-4] rounds of [1-4] jobs", again.stdout)  # those of one phase
     assert {file.name for file in (tmp_path / "again").iterdir()} == names - {"results.csv"}
     again = run("compare", "--no-build", "-f", rows_file(tmp_path), "--output", folder)
     assert again.returncode == 2 and "holds results already; choose another folder\n" in again.stderr
