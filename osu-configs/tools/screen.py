@@ -104,7 +104,8 @@ def fastest(band: Frame) -> str:
             mine = ours[ours.row == leader(ours)]
             return f"{first}; {named(mine.iloc[0])} has {by(mine)} of the best peer's speed"
         return first
-    return f"{named(mine.iloc[0])}, {by(mine)} times as fast as the best peer"
+    perhaps = "perhaps " if (mine.verdict == "open").any() else ""
+    return f"{perhaps}{named(mine.iloc[0])}, {by(mine)} times as fast as the best peer"
 
 
 def by(lines: Frame) -> str:
