@@ -163,9 +163,12 @@ static const char *host_of(const regx_endpoint_t *endpoint)
 void regx_module_lost(regx_module_t *module, regx_endpoint_t *endpoint, size_t size,
                       const char *direction, const char *why)
 {
+    const regx_transport_ops_t *ops = endpoint->peer.conn->transport->ops;
+
+    /* A transport that looks at lives reports the end of a process, perhaps only after this. */
     if (endpoint->apart &&
-        (endpoint->lost || !endpoint->peer.conn->transport->ops->reachable(endpoint->peer.conn))) {
-        regx_lost_connection(module, endpoint->peer.id, why);
+        (endpoint->lost || (ops->look != NULL && !ops->reachable(endpoint->peer.conn)))) {
+        regx_lost_connection(module, endpoint->peer.id, true, why);
         return;
     }
     regx_compat_output("%zu bytes %s rank %u on %s are lost: %s", size, direction,
@@ -173,7 +176,7 @@ void regx_module_lost(regx_module_t *module, regx_endpoint_t *endpoint, size_t s
     regx_module_end_job(module, NULL);
 }
 
-void regx_lost_connection(void *context, uint64_t peer, const char *what)
+void regx_lost_connection(void *context, uint64_t peer, bool ended, const char *what)
 {
     regx_module_t *module = context;
     regx_endpoint_t *endpoint = regx_endpoint_find(module, peer);
@@ -192,9 +195,8 @@ void regx_lost_connection(void *context, uint64_t peer, const char *what)
     }
     regx_compat_output("connection to rank %u%s on %s lost (%s)", (unsigned)peer,
                        is_of_other_job(peer) ? " of another job" : "", host_of(endpoint), what);
-    /* Of another job one that has ended does not end this one. One that lives would be waited for. */
-    if (!is_of_other_job(peer) ||
-        (endpoint != NULL && endpoint->peer.conn->transport->ops->reachable(endpoint->peer.conn))) {
+    /* The end of another job's process does not end this job. One that lives would be waited for. */
+    if (!ended || !is_of_other_job(peer)) {
         regx_module_end_job(module, endpoint != NULL ? endpoint->proc : NULL);
     }
 }

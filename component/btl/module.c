@@ -86,7 +86,7 @@ static regx_status_t open_pool(regx_module_t *module)
 
 static void unanswered(void *context, uint64_t peer)
 {
-    regx_lost_connection(context, peer, "no memory to answer its one-sided operations");
+    regx_lost_connection(context, peer, false, "no memory to answer its one-sided operations");
 }
 
 regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_t kind,

@@ -202,7 +202,7 @@ void regx_module_lost(regx_module_t *module, regx_endpoint_t *endpoint, size_t s
 
 /* The transport's events `broken` and `silent`, and the rendezvous' `lost`; the context
  * is the module. */
-void regx_lost_connection(void *context, uint64_t peer, const char *what);
+void regx_lost_connection(void *context, uint64_t peer, bool ended, const char *what);
 void regx_no_answer(void *context, uint64_t peer);
 void regx_lost_data(void *context, const regx_peer_t *peer, const char *what, bool may_be_longer);
 

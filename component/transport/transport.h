@@ -93,8 +93,9 @@ typedef struct regx_transport_events {
     /* A put of that process is complete, and came with an immediate in place of its notice. NULL:
      * peers do not send any. */
     void (*immediate)(void *context, uint64_t sender, uint32_t immediate);
-    /* Nothing can be sent to or received from this peer any more. */
-    void (*broken)(void *context, uint64_t peer, const char *what);
+    /* Nothing can be sent to or received from this peer any more. `ended`: its process has ended, for
+     * certain. */
+    void (*broken)(void *context, uint64_t peer, bool ended, const char *what);
     /* Something is to be sent to this peer, and it has not answered for minutes. It may be gone, or
      * unreachable, or busy outside MPI. The transport goes on trying. May be NULL. */
     void (*silent)(void *context, uint64_t peer);

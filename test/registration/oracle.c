@@ -79,7 +79,7 @@ static void no_frame(void *context, uint64_t sender, uint8_t tag, const void *da
     give_up("a frame has come", 0);
 }
 
-static void no_peer(void *context, uint64_t peer, const char *what)
+static void no_peer(void *context, uint64_t peer, bool ended, const char *what)
 {
     give_up(what, 0);
 }

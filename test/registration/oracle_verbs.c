@@ -55,7 +55,7 @@ static void deliver(void *context, uint64_t sender, uint8_t tag, const void *dat
     side->notices++;
 }
 
-static void broken(void *context, uint64_t peer, const char *what)
+static void broken(void *context, uint64_t peer, bool ended, const char *what)
 {
     oracle_t *oracle = context;
 

@@ -26,11 +26,11 @@ static void pinned_deliver(void *context, uint64_t sender, uint8_t tag, const vo
     }
 }
 
-static void pinned_broken(void *context, uint64_t peer, const char *what)
+static void pinned_broken(void *context, uint64_t peer, bool ended, const char *what)
 {
     const regx_pinned_t *pinned = context;
 
-    pinned->events.broken(pinned->events.context, peer, what);
+    pinned->events.broken(pinned->events.context, peer, ended, what);
 }
 
 /* Nothing is known of what comes behind a notice of this transport's own. */

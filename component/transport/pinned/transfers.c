@@ -296,7 +296,7 @@ static bool step(regx_pinned_conn_t *conn)
     if (regx_shm_reachable(&conn->shm->super)) {
         return false;
     }
-    events->broken(events->context, conn->shm->super.peer, "the process has ended");
+    events->broken(events->context, conn->shm->super.peer, true, "the process has ended");
     end_all(conn, REGX_UNREACHABLE);
     return true;
 }

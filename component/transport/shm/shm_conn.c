@@ -127,7 +127,8 @@ int regx_shm_report_refused(regx_shm_t *shm)
             return count;
         }
         regx_shm_count_copies(shm, -1);
-        events->broken(events->context, conn->super.peer, conn->refusal);
+        events->broken(events->context, conn->super.peer, regx_vm_gone(&conn->peer.vm),
+                       conn->refusal);
     }
 }
 
@@ -348,7 +349,7 @@ static void look_at(regx_shm_t *shm, regx_shm_conn_t *conn)
         regx_shm_drop_inbound(shm, inbound);
     }
     conn->lost = true;
-    events->broken(events->context, conn->super.peer, what);
+    events->broken(events->context, conn->super.peer, true, what);
 }
 
 void regx_shm_look(regx_transport_t *transport)
@@ -534,12 +535,16 @@ static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *requ
     return;
 
 refused:
-    free(inbound);
     if (reason == NULL) {
         regx_count_malformed(shm->config.counters);
     } else {
-        events->broken(events->context, request->sender, reason);
+        const bool valid = regx_shm_address_is_valid(&request->address);
+        const regx_shm_neighbour_t peer = valid ? regx_shm_neighbour(shm, &request->address)
+                                                : (regx_shm_neighbour_t){.main = NULL};
+
+        events->broken(events->context, request->sender, valid && regx_vm_gone(&peer.vm), reason);
     }
+    free(inbound);
 }
 
 void regx_shm_drop_inbound(regx_shm_t *shm, regx_shm_inbound_t *inbound)

@@ -45,7 +45,8 @@ static __attribute__((noinline)) taken_t take_any(regx_shm_t *shm, regx_shm_inbo
     }
     if (frame.kind == REGX_FRAME_ZCOPY) {
         if (regx_shm_neighbour_map(shm, &inbound->peer) != REGX_OK) {
-            events->broken(events->context, inbound->sender, "its pool cannot be mapped");
+            events->broken(events->context, inbound->sender, regx_vm_gone(&inbound->peer.vm),
+                           "its pool cannot be mapped");
         } else if (!regx_within(lent->offset, lent->length, inbound->peer.address.pool_size)) {
             regx_count_malformed(shm->config.counters);
         } else {

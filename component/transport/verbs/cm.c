@@ -350,7 +350,7 @@ static void end_broken(regx_ep_t *ep, bool empty)
         verbs->events++;
         regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION, "verbs: connection on %s broke: %s",
                    verbs->port.name, ep->what);
-        verbs->config.events.broken(verbs->config.events.context, ep->peer, ep->what);
+        verbs->config.events.broken(verbs->config.events.context, ep->peer, false, ep->what);
     }
     if (!rests(ep, empty)) {
         regx_ep_set_ending(ep);

@@ -240,12 +240,21 @@ MODULE_TEST(only_a_process_that_is_used_is_lost_to_open_mpi)
     regx_lost_data(&module, &endpoint->peer, "as by verify", false);
     assert_null(lost);
     assert_int_equal(ends, 1);
-    regx_lost_connection(&module, 7, "as by its transport");
+    regx_lost_connection(&module, 7, false, "as by its transport");
     assert_ptr_equal(lost, endpoint->proc);
     assert_int_equal(ends, 2);
     regx_endpoint_leave(&module, endpoint);
-    regx_lost_connection(&module, 7, "as by its transport");
+    regx_lost_connection(&module, 7, false, "as by its transport");
     assert_int_equal(ends, 2);
+    /* Of another job: one that has ended is mourned; one that lives would be waited for. */
+    const uint64_t other = UINT64_C(1) << 32 | 7;
+    endpoint = regx_endpoint_new(&module, (opal_proc_t *)(uintptr_t)other);
+    regx_lost_connection(&module, other, true, "as by its transport");
+    assert_int_equal(ends, 2);
+    assert_false(regx_endpoint_expects_callbacks(&module, endpoint));
+    regx_endpoint_leave(&module, endpoint);
+    regx_lost_connection(&module, other + 1, false, "as by its transport");
+    assert_int_equal(ends, 3);
 }
 
 static regx_endpoint_t *meet(regx_module_t *of, opal_proc_t *proc)

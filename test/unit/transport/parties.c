@@ -40,7 +40,7 @@ static void immediate(void *context, uint64_t sender, uint32_t value)
     arrived(party, sender);
 }
 
-static void broken(void *context, uint64_t peer, const char *what)
+static void broken(void *context, uint64_t peer, bool ended, const char *what)
 {
     party_t *party = context;
 
