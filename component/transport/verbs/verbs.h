@@ -31,6 +31,23 @@
  * what else lies in the first and last of them, ends the child. Huge pages that are registered in
  * part are refused there, and bounce. Where ibv_fork_init fails, the transport is not used.
  *
+ * What is assumed of a device, and where that was tried ("in memory": by unit tests; never on hardware):
+ *  - It has shared receive queues (Soft-RoCE). Otherwise a line says so, and the port is not used.
+ *  - A WRITE that asked for no completion has read its buffer once a later request is complete
+ *    (Soft-RoCE). Over iWARP it may not have: only InfiniBand and RoCE are used.
+ *  - InfiniBand: the peer's first LID leads to it, and one service level fits all peers; path records
+ *    are not asked for, an LMC is ignored (in memory). Otherwise a line after ten minutes.
+ *  - RoCE in a VLAN: the kernel takes it from the GID's network device, and the priority from the
+ *    service level (not tried).
+ *  - The kernel tells a port's speed in /sys (Soft-RoCE, in memory); else it counts as 100 Gb/s.
+ *  - A port that goes down, or loses its GID, returns within 7.5 s (some devices: 30 s) if something
+ *    was under way, else within a minute; meanwhile nothing is posted, and no other port takes over
+ *    (in memory, Soft-RoCE). Otherwise the connection is lost.
+ *  - A port keeps its LID and the place of its partition key; a GID that returns is at its former
+ *    place, or the device follows it (in memory). Otherwise connections may be lost, with a line.
+ *  - A device that fails says so: of a completion queue, of a queue pair, or of itself (in memory).
+ *  - The GID to be used is among the first 256 of the port (in memory).
+ *
  * Memory per connected peer: the queue pair (REGX_VERBS_DEPTH requests with their inline data, some
  * 26 KiB in the device's driver), and an endpoint of 2.6 KB. A peer that is not talked to costs a
  * connection of some 100 bytes.
