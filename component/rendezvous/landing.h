@@ -20,10 +20,10 @@
  *     this process's alone: shared with a child since a fork, pinned by a device, of a file or of
  *     hugetlb; and a mapping that is locked or protected otherwise than a landing.
  *   - Wherever a move stops, the bytes behind it are still in the landing and are copied. Which of
- *     the two happened to a page makes no difference to its content. Linux 6.18 may stop behind the pages
- *     that it tells of, where it has migrated one of them meanwhile: so a page that the landing has no
- *     more, which reads as zeros, is the user's already. Zeros that were written are left so, too:
- *     the user's page is a hole then, that reads as zeros.
+ *     the two happened to a page makes no difference to its content.
+ *   - A landing's page that reads as zeros behind such a stop is not copied. Either it was moved: Linux 6.18
+ *     may move more pages than it reports, where it has migrated one of them meanwhile. Or zeros were
+ *     written: the user's page is a hole then, and reads as zeros.
  *   - Registrations of these pages are of the old ones from then on. `changes` is called before the
  *     first move, so that no cache uses one again, and once more behind the last, for what was
  *     registered between the two.

@@ -215,7 +215,7 @@ void regx_rndv_unexpect(regx_rndv_t *rndv, const regx_peer_t *peer);
 
 /* REGX_OK: all bytes are in the user's buffer, and the receive is to be closed. REGX_FAILED: a part of
  * that buffer cannot be written, so the MPI is to copy the message itself; the CTS is worth nothing.
- * Anything else: it is not read that way, now or at all, and its CTS is to be shipped. */
+ * Any other status: regx does not read the message, and the caller sends its CTS to the peer. */
 typedef void (*regx_rndv_got_t)(void *context, regx_status_t status);
 
 /* Reads the message from what its sender exposed, if this process's strategy has the receiver read.

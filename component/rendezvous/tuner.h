@@ -54,8 +54,8 @@
  * so what the program does with the data counts, too. The median of a batch's samples is the batch's cost,
  * so a long computation now and then changes nothing; of the two samples of a first batch it is the lesser.
  * The median of a candidate's batches is the candidate's cost: the best of them may be luck that does not
- * last. (Of two it is the lesser: a third would decide. Of messages that come alone the first batch is only to
- * find out what is far worse: it no longer counts once there is a second.) Messages that come alone are not
+ * last. While a candidate has two batches only, their lesser cost counts, until a third decides. For messages
+ * that come alone, the first batch only sorts out what is far worse: a second batch replaces it. These are not
  * compared with bursts: a batch whose messages come otherwise than those before is thrown away and repeated.
  * If that happens three times in a row the program has changed, or the candidate is so fast that a burst
  * looks like single messages. Then earlier costs are forgotten, and from then on both kinds count.
@@ -252,9 +252,9 @@ void regx_tune_leave(const regx_trial_t *trial, uint64_t length, bool went);
  * decides: ob1 compares each message with btl_eager_limit. After each message of 4 to 32 KiB the limit is set
  * for the next one.
  *
- * One limit serves all sizes, so one size is on trial at a time. A size that goes eagerly keeps all shorter
- * ones eager if it is the one on trial, or if that was found and one of the last 64 messages had this
- * size. While a size is on trial nothing that is known of longer ones overrules it. If a rendezvous was
+ * One limit serves all sizes, so one size is on trial at a time, and all that are shorter than an eager size
+ * go eagerly, too. The tuner raises the limit to the size on trial, or to a size that was found to be faster
+ * eagerly and that one of the last 64 messages had. The size on trial comes first. If a rendezvous was
  * faster for one size, longer messages begin with it. If it took 2.5 times as long, the first trials of shorter
  * messages come after 4,096; so do those of messages twice as long if it took 5 times as long, and so on. What
  * cannot go by rendezvous whole (data that is not contiguous, MPI_Bsend) counts as eager: after 64 such messages

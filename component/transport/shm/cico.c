@@ -25,9 +25,9 @@
  * carry. A longer message has several buffers in a row, if there are, and goes round in them: copied_in
  * is never further ahead of copied_out than they are long.
  *
- * What nobody has asked for is not copied, but for sizes of which the receiver has a *standing
- * request* in its own main segment: it has asked for REGX_CICO_STANDING messages of that size in a row.
- * These are copied at once (AHEAD). The receiver ends a standing request when it gets a message
+ * A sender copies what its receiver has asked for. One that has asked for REGX_CICO_STANDING messages of a
+ * size in a row makes that a *standing request*, in its own main segment: messages of that size are then
+ * copied at once (AHEAD). The receiver ends a standing request when it gets a message
  * another way, as in a trial of `auto`. A sender that has copied one in vain copies none of that size
  * ahead until a receiver asks for one.
  *

@@ -49,9 +49,10 @@
  * To a poller that is far these are frames of PAST_MIN bytes and more: on an EPYC of Zen 4 they take
  * 0.4 to 0.7 of the time by plain stores one way, and have 1.8 to 5.5 times the bandwidth (2 to 32 KiB;
  * those of 1 KiB are slower so).
- * It is far if a line that it has written comes in FAR ns. That is measured when the poster looks how far
- * it has freed the ring of payload, in one of TIMED laps (in all while the poller seems to be on this
- * core), or the ring of lines, in one of TIMED_LINES laps (in all until it seems far). What comes in less
+ * The poster calls a poller far if a line that the poller wrote takes FAR ns to come. It times such a line
+ * when it looks how much of a ring is free: of the ring of payload in one of TIMED laps, of the ring of lines
+ * in one of TIMED_LINES. It does so in all laps of the former while the poller seems to be on this core, and
+ * in all of the latter until the poller seems far. What comes in less
  * than HERE ns was in this core's cache, or its second thread has it. Near it is 50 to 60 ns, and one in
  * 400 more; far 130 to 170, but up to half of them 50 to 60. So a slow one counts four times as much as a
  * fast one, and one of TIMED_MOST alone does not make a poller far (but the first one of all does).

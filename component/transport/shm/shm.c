@@ -94,9 +94,8 @@ static regx_shm_node_t this_node(void)
     if (stat(REGX_SHM_FOLDER, &folder) == 0) {
         node.memory = hash(folder.st_dev ^ (folder.st_ino << 32), "/");
     }
-    /* A process that may not attach memory of System V does not see its neighbours' either, as if it were
-     * in an IPC namespace of its own; so it says that it is. Then another BTL leads to those of its
-     * neighbours that have such memory. */
+    /* A process that may not attach memory of System V says that it has an IPC namespace of its own: it
+     * cannot see its neighbours' memory either. Another BTL then leads to neighbours with such memory. */
     if ((shmat(-1, NULL, 0) == (void *)-1 && errno != EINVAL) ||
         (shmctl(-1, IPC_STAT, &segment) != 0 && errno != EINVAL)) {
         node.ipc = UINT64_MAX - (uint64_t)gettid();
