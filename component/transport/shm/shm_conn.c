@@ -319,7 +319,8 @@ static const char *awaited_locked(regx_shm_conn_t *conn)
     return "the process has ended, and sends nothing more";
 }
 
-/* The kernel says that it has ended only when its last store can be seen here. */
+/* The kernel says that it has ended only when its last store can be seen here. It is reported at the second
+ * look: where one rank ends the whole job, mpirun ends this one in between, and one cause is told once. */
 static void look_at(regx_shm_t *shm, regx_shm_conn_t *conn)
 {
     const regx_transport_events_t *events = &shm->config.events;
@@ -334,7 +335,8 @@ static void look_at(regx_shm_t *shm, regx_shm_conn_t *conn)
         conn->state == REGX_SHM_REFUSED || conn->peer.main == NULL || has_closed_locked(conn);
     const char *what = awaited_locked(conn);
     regx_unlock(&conn->lock);
-    if (is_told) {
+    if (is_told || !conn->gone) {
+        conn->gone = true;
         return;
     }
     const size_t i = inbound_of(shm, conn);

@@ -272,6 +272,7 @@ struct regx_shm_conn {
     bool from_end;               /* the last copy of several pieces began with its last one */
     bool assisted;               /* the peer wrote a part of the last get of which it was asked */
     bool last_posted;            /* the last frame was posted */
+    bool gone;                   /* at the last look: its process has ended */
     bool lost;                   /* it was reported that the peer has ended without closing */
     bool ended;                  /* the peer has: all that leads to it was given back */
     unsigned putting;            /* puts that write to the peer's pool now; under the lock */

@@ -242,6 +242,19 @@ SHM_TEST(who_is_killed_is_reported_once_when_all_has_arrived)
     assert_int_equal(op.ended, 1);
 }
 
+/* The job may be about to end for the same reason. */
+SHM_TEST(who_is_killed_is_reported_at_the_second_look)
+{
+    regx_life_end(shm_of(&two)->life);
+    shm_of(&two)->life = NULL;
+    for (int look = 0; look < 3; look++) {
+        assert_int_equal(one.broken, look > 1);
+        shm_of(&one)->looked = 0;
+        regx_shm_look(one.transport);
+    }
+    assert_int_equal(one.broken, 1);
+}
+
 /* As a process leaves it that is killed before it has counted its request. */
 static void request_dead(unsigned entry)
 {
