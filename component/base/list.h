@@ -2,11 +2,13 @@
  *
  * A circular doubly linked list whose links are part of what is listed. The head is a link, too.
  * A link that is in no list is zero, as in memory that was just cleared; a head is made.
- * It allocates nothing and takes no lock: the caller serialises.
+ * It allocates nothing and takes no lock: the caller serialises. A thread that leaves a function of this file
+ * by a jump may lose the link that it was at, but no other.
  */
 #ifndef REGX_BASE_LIST_H
 #define REGX_BASE_LIST_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -57,8 +59,9 @@ static inline bool regx_list_has(const regx_link_t *link)
 static inline void regx_list_remove(regx_link_t *link)
 {
     if (regx_list_has(link)) {
-        link->previous->next = link->next;
         link->next->previous = link->previous;
+        atomic_signal_fence(memory_order_seq_cst); /* what is appended from here on is reached */
+        link->previous->next = link->next;
         *link = (regx_link_t){.next = NULL};
     }
 }

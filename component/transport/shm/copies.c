@@ -57,9 +57,10 @@ void regx_shm_queue_copy(regx_shm_conn_t *conn, regx_pending_t *op)
 
     regx_lock(&shm->lock);
     op->from_end = op->shared == NULL && regx_shm_from_end_locked(conn, regx_move_of(op).length);
+    count_own_locked(shm, 1); /* first: who leaves here may count too many, but not too few */
+    atomic_signal_fence(memory_order_seq_cst);
     regx_list_append(&conn->copies, &op->link);
     regx_list_set(&shm->turns, &conn->turn, true);
-    count_own_locked(shm, 1);
     regx_unlock(&shm->lock);
 }
 
@@ -155,6 +156,11 @@ static bool copy_next_piece(regx_shm_t *shm, size_t *copied)
     }
     /* Both stay in front: only progress takes from there. */
     regx_shm_conn_t *conn = REGX_CONTAINER_OF(shm->turns.next, regx_shm_conn_t, turn);
+    if (regx_list_empty(&conn->copies)) { /* the program left MPI right behind the last */
+        regx_list_remove(&conn->turn);
+        regx_unlock(&shm->lock);
+        return true;
+    }
     regx_pending_t *op = regx_pending_of(conn->copies.next);
     const bool others = op->link.next != &conn->copies || conn->turn.next != &shm->turns;
     const bool shorter = is_shorter_behind(op);

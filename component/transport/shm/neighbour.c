@@ -101,10 +101,11 @@ regx_status_t regx_shm_neighbour_map(regx_shm_t *shm, regx_shm_neighbour_t *neig
         shm->views = view;
     }
     view->users++;
-    neighbour->view = view;
     neighbour->vm.file = view->mapping.file;
     neighbour->main = (regx_shm_main_t *)(void *)view->mapping.base;
     neighbour->pool = view->mapping.base + address->pool_offset;
+    atomic_signal_fence(memory_order_seq_cst); /* last, wherever the program leaves MPI */
+    neighbour->view = view;
 unlock:
     regx_unlock(&shm->lock);
     return status;
