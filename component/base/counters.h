@@ -51,6 +51,7 @@ typedef enum regx_path {
     X("the sender did not stage it", unstaged)                                                     \
     X("both buffers are registered", registered)                                                   \
     X("the kernel does not copy to this peer", no_copies)                                          \
+    X("the sender lets nothing be read", unexposed)                                                \
     X("chunk: refused by this peer before", no_puts)                                               \
     X("read: impossible with this peer before", no_gets)                                           \
     X("receiver: a userfaultfd may watch its buffer", paged)                                       \

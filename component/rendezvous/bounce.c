@@ -299,11 +299,13 @@ static bool bounce_send_take_cts(regx_rndv_send_t *send, const regx_cts_t *cts)
     return true;
 }
 
-static const regx_protocol_t protocol = {.grants = REGX_GRANTS_SLOTS,
-                                         .grant_first_locked = bounce_grant_first_locked,
-                                         .recv_control_locked = regx_bounce_recv_control_locked,
-                                         .recv_next_locked = regx_bounce_recv_next_locked,
-                                         .send_take_cts = bounce_send_take_cts,
-                                         .send_control_locked = regx_bounce_send_control_locked};
+const regx_protocol_t regx_protocol_bounce = {
+    .grants = REGX_GRANTS_SLOTS,
+    .grant_first_locked = bounce_grant_first_locked,
+    .recv_control_locked = regx_bounce_recv_control_locked,
+    .recv_next_locked = regx_bounce_recv_next_locked,
+    .send_take_cts = bounce_send_take_cts,
+    .send_control_locked = regx_bounce_send_control_locked};
 
-const regx_strategy_t regx_strategy_bounce = {.path = REGX_PATH_bounce, .protocol = &protocol};
+const regx_strategy_t regx_strategy_bounce = {.path = REGX_PATH_bounce,
+                                              .protocol = &regx_protocol_bounce};

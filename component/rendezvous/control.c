@@ -16,11 +16,9 @@ static const struct {
     [REGX_CONTROL_ATP_SLOT] = {UP_TO(checksum), REGX_CONTROL_CHECKSUM},
     [REGX_CONTROL_ATP_CHUNK] = {UP_TO(checksum), REGX_CONTROL_CHECKSUM},
     [REGX_CONTROL_NACK] = {UP_TO(checksum), REGX_CONTROL_PERMANENT | REGX_CONTROL_FAILED},
-    [REGX_CONTROL_RKEY] = {REGX_CONTROL_MAX, REGX_CONTROL_CHECKSUM},
     [REGX_CONTROL_DIFFERS] = {UP_TO(checksum), 0},
     [REGX_CONTROL_CTS_SLOTS] = {UP_TO(slots), 0},
     [REGX_CONTROL_CTS_CHUNK] = {REGX_CONTROL_MAX, 0},
-    [REGX_CONTROL_ATS] = {UP_TO(from), REGX_CONTROL_UNREAD | REGX_CONTROL_FAILED},
     [REGX_CONTROL_REVOKE] = {UP_TO(length), 0},
     [REGX_CONTROL_ARRIVED] = {UP_TO(length), REGX_CONTROL_CHECKSUM},
     [REGX_CONTROL_RESUME] = {UP_TO(length), 0},
@@ -93,15 +91,7 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_grants_t grants, r
         cts->why <= REGX_WHY_eager || cts->why >= REGX_WHY_COUNT) {
         return false;
     }
-    switch (grants) {
-    case REGX_GRANTS_SLOTS:
-        return cts->count <= REGX_CTS_SLOTS;
-    case REGX_GRANTS_CHUNK:
-        return cts->count == 1;
-    case REGX_GRANTS_RKEYS:
-        return cts->count >= 1 && cts->count <= REGX_CTS_RKEYS && cts->rkey_max > 0;
-    }
-    return false;
+    return grants == REGX_GRANTS_SLOTS ? cts->count <= REGX_CTS_SLOTS : cts->count == 1;
 }
 
 bool regx_exposure_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_exposure_t *exposure)

@@ -14,16 +14,12 @@
  *     ATP_SLOT   (ack to put) the slot is full
  *     ATP_CHUNK  (ack to put) the chunk, or its next part, was written; parts follow one another
  *                from the chunk's offset on. Both may come as immediate data instead, see below
- *     NACK       - Of a chunk that was granted: it, or all of it behind its last part, was not
- *                  written. Grant slots for it.
- *                - Of what was to be advertised: nothing from the offset on will be, and the length
- *                  is all that is left.
- *     RKEY       these bytes can be read until ATS. Chunks are advertised in their order
+ *     NACK       a chunk that was granted, or all of it behind its last part, was not written. Grant
+ *                slots for it
  *     DIFFERS    answers ARRIVED, if what is to be compared differs
  *   from the receiver to the sender
  *     CTS_SLOTS  (clear to send) slots, from the offset on
  *     CTS_CHUNK  (clear to send) a chunk
- *     ATS        (ack to send) what was advertised has been read, or was not (UNREAD)
  *     REVOKE     NACK each chunk that was granted and is not begun
  *     RESUME     all that was granted is acknowledged; what was written from the offset on does not
  *                count, and is to be granted anew
@@ -31,9 +27,9 @@
  *                offset on: it may end if it is the same there
  *
  * A key names a region, which may be larger than what is granted: the registration that serves a
- * chunk may have been made for more. A grant gives the right to write its range once. An RKEY gives
- * the right to read its range until ATS. Not every wire enforces that: it may take a write to, or a
- * read of, the rest of the region, or a later one while the region is kept. With backend `none` a
+ * chunk may have been made for more. A grant gives the right to write its range once. An exposure gives
+ * the right to read its range until the message ends. Not every wire enforces that: it may take a write to,
+ * or a read of, the rest of the region, or a later one while the region is kept. With backend `none` a
  * key dies with its chunk; with a cache it lives while the region is registered. A peer's memory
  * safety rests on its peers' regx, as with RDMA everywhere. What was registered only to be read
  * cannot be written by any key.
@@ -46,12 +42,11 @@
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
-#define REGX_CONTROL_VERSION 18
+#define REGX_CONTROL_VERSION 19
 #endif
 #define REGX_CONTROL_MAX 80 /* bytes of a frame */
 #define REGX_CTS_SIZE 88
 #define REGX_CTS_SLOTS 8
-#define REGX_CTS_RKEYS 64
 #define REGX_MESSAGE_SLOTS 4
 
 typedef enum regx_control_type {
@@ -59,11 +54,9 @@ typedef enum regx_control_type {
     REGX_CONTROL_ATP_SLOT,
     REGX_CONTROL_ATP_CHUNK,
     REGX_CONTROL_NACK,
-    REGX_CONTROL_RKEY,
     REGX_CONTROL_DIFFERS,
     REGX_CONTROL_CTS_SLOTS,
     REGX_CONTROL_CTS_CHUNK,
-    REGX_CONTROL_ATS,
     REGX_CONTROL_REVOKE,
     REGX_CONTROL_ARRIVED,
     REGX_CONTROL_RESUME
@@ -75,11 +68,7 @@ typedef struct regx_slot_grant {
 } regx_slot_grant_t;
 
 /* What the first grants of a CTS are. It is not sent: the path tells it. */
-typedef enum regx_grants {
-    REGX_GRANTS_SLOTS,
-    REGX_GRANTS_CHUNK,
-    REGX_GRANTS_RKEYS /* the receiver reads: the sender may advertise `count` chunks */
-} regx_grants_t;
+typedef enum regx_grants { REGX_GRANTS_SLOTS, REGX_GRANTS_CHUNK } regx_grants_t;
 
 /* Bits of a CTS. */
 enum {
@@ -93,7 +82,7 @@ typedef struct regx_cts {
     uint8_t version;
     uint8_t path; /* regx_path_t */
     uint8_t bits;
-    uint8_t count; /* slots; chunks: 1; or how many chunks may be advertised at once */
+    uint8_t count; /* slots; chunks: 1 */
     regx_handle_t recv;
     uint8_t why; /* it goes by that path: regx_why_t */
     uint8_t unused[3];
@@ -105,7 +94,6 @@ typedef struct regx_cts {
             uint64_t chunk_start; /* from the start of the region that the key names */
             regx_key_t key;
         };
-        uint64_t rkey_max; /* the longest chunk that may be advertised */
     };
 } regx_cts_t;
 
@@ -129,12 +117,11 @@ _Static_assert(sizeof(regx_exposure_t) <= REGX_CTS_SIZE, "it goes in the place o
 
 /* Bits of a message. */
 enum {
-    REGX_CONTROL_CHECKSUM = 1,  /* ATP, RKEY, ARRIVED: it has one */
+    REGX_CONTROL_CHECKSUM = 1,  /* ATP, ARRIVED: it has one */
     REGX_CONTROL_PERMANENT = 2, /* NACK: so is all that follows, for this peer */
-    REGX_CONTROL_FAILED = 4,    /* NACK, ATS: the memory at either end may be gone */
-    REGX_CONTROL_UNREAD = 8,    /* ATS */
+    REGX_CONTROL_FAILED = 4,    /* NACK: the memory at either end may be gone */
     /* ATP: came by immediate data, which has no `from`; not on the wire. */
-    REGX_CONTROL_ANONYMOUS = 16
+    REGX_CONTROL_ANONYMOUS = 8
 };
 
 /* Its first bytes travel, as far as the type has fields. */
@@ -152,7 +139,7 @@ typedef struct regx_control {
             uint64_t length;
             regx_handle_t from; /* from the sender only */
             uint64_t checksum;
-            uint64_t start; /* CTS_CHUNK, RKEY: in the region that the key names */
+            uint64_t start; /* CTS_CHUNK: in the region that the key names */
             regx_key_t key;
         };
     };

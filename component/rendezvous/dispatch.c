@@ -40,14 +40,10 @@ const regx_param_t regx_rndv_params[] = {
 static regx_stage_do_t *const stages[REGX_STAGE_COUNT] = {
     [REGX_STAGE_WRITE] = regx_stage_write,
     [REGX_STAGE_WRITTEN] = regx_stage_written,
-    [REGX_STAGE_ADVERTISE] = regx_stage_advertise,
-    [REGX_STAGE_WAS_READ] = regx_stage_was_read,
     [REGX_STAGE_COMPARE] = regx_stage_compare,
     [REGX_STAGE_GRANT] = regx_stage_grant,
     [REGX_STAGE_ACKNOWLEDGE] = regx_stage_acknowledge,
     [REGX_STAGE_COPY_OUT] = regx_stage_copy_out,
-    [REGX_STAGE_GET] = regx_stage_get,
-    [REGX_STAGE_GOT] = regx_stage_got,
     [REGX_STAGE_LOOK] = regx_stage_look,
     [REGX_STAGE_FLUSH] = regx_stage_flush,
 };
@@ -118,7 +114,6 @@ void regx_rndv_destroy(regx_rndv_t *rndv)
     free_spares(&rndv->spares.recvs);
     free_spares(&rndv->spares.sends);
     free_spares(&rndv->spares.writes);
-    free_spares(&rndv->spares.rkeys);
     regx_landings_fini(&rndv->landings);
     regx_paging_close(&rndv->paging);
     regx_handle_table_fini(&rndv->recvs);

@@ -19,7 +19,7 @@
  *
  *   dispatch.c                     the tables of strategies and stages; creates, dispatches
  *   exposed.c                      a whole message, read without a CTS
- *   put.c; get.c                   registered chunks: written by the sender; read by the receiver
+ *   put.c                          registered chunks, written by the sender
  *   bounce.c                       slots, which also carry what a chunk could not
  *   revoke.c                       what was granted is acknowledged, and granted anew
  *   send.c; serve.c, recv.c        what all protocols have in common: the send side, which writes what
@@ -56,10 +56,6 @@ typedef enum regx_stage {
     REGX_STAGE_WRITTEN, /* a put has ended, or is not made again: gives up local memory, and counts,
                            or sends NACK if the send goes on */
     REGX_STAGE_END,     /* calls `done`; the record is free already, and the lock is not taken */
-    /* get.c: */
-    REGX_STAGE_ADVERTISE, /* registers a chunk, and sends RKEY */
-    REGX_STAGE_WAS_READ,  /* the peer has read a chunk (ATS), or never will: gives it up, and counts
-                             its bytes */
     /* revoke.c: */
     REGX_STAGE_COMPARE, /* ARRIVED has come with a checksum: compares, and sends DIFFERS if it is
                            another */
@@ -70,9 +66,6 @@ typedef enum regx_stage {
                                counts its bytes. NACK: they go by slots, or are granted anew */
     /* bounce.c: */
     REGX_STAGE_COPY_OUT, /* ATP of a slot has come: copies it to the user, and gives it up */
-    /* get.c: */
-    REGX_STAGE_GET, /* RKEY has come: registers the chunk, and asks the transport for it */
-    REGX_STAGE_GOT, /* that has ended: gives up local memory, and sends ATS */
     /* revoke.c: */
     REGX_STAGE_LOOK,  /* looks at memory that is watched: restarts, resumes or ends the transfer */
     REGX_STAGE_FLUSH, /* DIFFERS has come: what was registered meanwhile is given up; restarts */
@@ -83,21 +76,19 @@ typedef enum regx_stage {
  * again for each stage that follows. */
 typedef struct regx_step {
     regx_stage_t stage;
-    regx_status_t status; /* WRITTEN, GOT, END: how the put, the get or the send ended */
+    regx_status_t status; /* WRITTEN, END: how the put or the send ended */
     /* The send side's. */
     regx_rndv_send_t *send;
     struct regx_write *write;   /* WRITE, WRITTEN */
-    struct regx_rkey *rkey;     /* ADVERTISE, WAS_READ */
     regx_rndv_send_done_t done; /* END */
     void *context;              /* END */
     bool news; /* a message or a completion caused this step: another thread may be working on the
                   send, and this one does not */
     /* The receive side's. */
     regx_rndv_recv_t *recv;        /* NULL: this thread works on none */
-    struct regx_chunk *chunk;      /* GRANT, ACKNOWLEDGE, GET, GOT */
+    struct regx_chunk *chunk;      /* GRANT, ACKNOWLEDGE */
     struct regx_look *look;        /* LOOK */
     const regx_control_t *control; /* the message that the stage is of, or NULL */
-    unsigned next_chunk;           /* get.c: chunks before this one were tried */
 } regx_step_t;
 
 /* Does a stage. The answer is about a send that this thread works on. REGX_OK: it may go on;
@@ -105,9 +96,8 @@ typedef struct regx_step {
  * a send's if `news` is set. */
 typedef regx_status_t regx_stage_do_t(regx_rndv_t *rndv, regx_step_t *step);
 
-regx_stage_do_t regx_stage_write, regx_stage_written, regx_stage_advertise, regx_stage_was_read,
-    regx_stage_compare, regx_stage_grant, regx_stage_acknowledge, regx_stage_copy_out,
-    regx_stage_get, regx_stage_got, regx_stage_look, regx_stage_flush;
+regx_stage_do_t regx_stage_write, regx_stage_written, regx_stage_compare, regx_stage_grant,
+    regx_stage_acknowledge, regx_stage_copy_out, regx_stage_look, regx_stage_flush;
 
 /* Whom a slot of the pool is granted to. */
 typedef struct regx_slot_use {
@@ -200,7 +190,7 @@ struct regx_rndv {
         regx_link_t round;   /* those of them that progress has not yet looked at */
     } send_lists;
     struct {
-        regx_spares_t recvs, sends, writes, rkeys;
+        regx_spares_t recvs, sends, writes;
     } spares;
     struct { /* the first chunk of a message whose CTS is awaited (early.c). It needs no lock, since
                 it is used only in processes with one thread */

@@ -8,23 +8,25 @@
  * takes it from where the sender copies it (transport/shm/cico.c), if the sender's strategy offers
  * that (auto, staged) and it had room; else it is read. By these three paths no message waits for a
  * sender that is outside MPI. Every other path answers with its CTS, as if nothing had been exposed.
- * If the kernel refuses, or the sender's memory is gone, the message goes by slots, from its beginning.
+ * If it cannot be read, the message goes by slots, from its beginning. Where the sender exposes nothing (it
+ * has another strategy, or ob1 divides messages among several ports), these three paths are answered as
+ * pipeline is.
  * If the receive buffer cannot be written it is left to the MPI library. That knows how long the buffer
  * is, and copies no further. It stores by the processor: where a page is missing, the program's handler
  * brings it in, or a signal ends the program.
  *
- * Over an RDMA device the message is read if both buffers are registered already, as a whole, and
- * both strategies expose; not if the receiver's path is bounce. That saves the CTS, and the device
- * does as much as for a write. A new buffer goes by CTS: it is registered chunk by chunk while the
- * first chunks are on the wire. The receive has its first chunk all the same, for the CTS that is sent
- * if the read fails.
+ * Over an RDMA device the path read registers both buffers whole. By auto the message is read if both
+ * are registered already, which saves the CTS, and the device does as much as for a write; not if the
+ * receiver's path is bounce. A new buffer goes by CTS: it is registered chunk by chunk while the first
+ * chunks are on the wire. The receive has its first chunk all the same, for the CTS that is sent if the
+ * read fails.
  *
  * Where large messages go both ways at once they are written instead: a process that has exposed
  * buffers of its own answers with the CTS, and does not read. Measured on Soft-RoCE, both ways at
  * 1 MiB: 191 MB/s written, 147 read; why is not known. Up to 256 KiB reads are as fast, and take a
  * message less.
  *
- * The CTS is also the answer if the transport cannot begin now, or if a checksum is wanted and the
+ * The CTS is also the answer if the transport has no room now, or if a checksum is wanted and the
  * sender made none.
  *
  * The phases of a receive that is read (recv.h), and what its owner is answered:
@@ -35,7 +37,7 @@
  *     OPENED, REGX_FAILED   it is left to the MPI library: the buffer cannot be written, or has no memory
  *                           at the message's end
  *     OPENED, its CTS       no get was begun, or that of a device has failed
- *     OPENED, a new CTS     by slots: the kernel refuses, or the sender's memory is gone
+ *     OPENED, a new CTS     by slots: it was to be read, and was not
  *     LOST, any of these    the peer has gone meanwhile; nothing more is granted
  */
 #include <signal.h>
@@ -45,6 +47,24 @@
 #include "rendezvous/send.h"
 
 /* ---- the sender exposes its buffer, until the MPI's FIN ---- */
+
+/* Over a device: the registration of a whole buffer, by `read` a new one if none is kept. */
+static regx_status_t acquire(regx_rndv_t *rndv, regx_end_t end, const void *base, size_t length,
+                             unsigned access, regx_region_t *region)
+{
+    const regx_strategy_t *strategy = rndv->config.strategy;
+
+    if (!strategy->reads || strategy->copies) {
+        return regx_region_acquire_kept(rndv->registry, base, length, access, region) ? REGX_OK
+                                                                                      : REGX_AGAIN;
+    }
+    const regx_status_t status =
+        regx_region_acquire(rndv->registry, (void *)(uintptr_t)base, length, access, region);
+    if (status != REGX_OK) {
+        regx_buffer_refused(rndv, end, status, region, base, length);
+    }
+    return status;
+}
 
 bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length,
                       regx_rndv_exposure_t *exposure)
@@ -70,8 +90,8 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
         exposure->key = wire.key;
     } else if (exposes && conn->transport->registers && ops->get != NULL &&
                atomic_load(&rndv->exposed) < REGX_EXPOSED_MAX &&
-               regx_region_acquire_kept(rndv->registry, base, length, REGX_ACCESS_REMOTE_READ,
-                                        &exposure->region)) {
+               acquire(rndv, REGX_SENDER, base, length, REGX_ACCESS_REMOTE_READ,
+                       &exposure->region) == REGX_OK) {
         exposure->registered = true;
         wire.key = exposure->region.mr->key;
         wire.start = (uint64_t)((const char *)base - (const char *)exposure->region.mr->base);
@@ -86,7 +106,8 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
     }
     memset(exposure->bytes, 0, sizeof(exposure->bytes));
     memcpy(exposure->bytes, &wire, sizeof(wire));
-    /* Another core may read the bytes: see regx_stage_advertise in get.c. */
+    /* Another core may read the bytes. Also what the program stored past the caches (movnt) must be visible
+     * before the message. A fence by itself, which the thread sanitizer takes. */
     regx_fence_stores();
     return true;
 }
@@ -109,23 +130,29 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
 
 static void got(regx_get_t *get, regx_status_t status);
 
-/* Over a device: takes a use of the kept registration of the receive buffer (whole.region), for the get.
- * false: the buffer is not known, or long messages go both ways now. */
-static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+/* Over a device: takes a use of a registration of the receive buffer (whole.region), for the get.
+ * REGX_AGAIN: the buffer is not known, or cannot be registered, or long messages go both ways now;
+ * REGX_FAILED: perhaps a part of it is not there. */
+static regx_status_t take_region(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    const bool reads = recv->protocol->grants == REGX_GRANTS_RKEYS;
+    const bool reads = rndv->paths[recv->path]->reads;
 
     if (!reads && recv->buffer.length > BOTH_WAYS_MAX && atomic_load(&rndv->exposed) > 0) {
-        return false;
+        return REGX_AGAIN;
     }
-    if (!rndv->config.strategy->exposes || recv->path == REGX_PATH_bounce ||
-        !regx_region_acquire_kept(rndv->registry, recv->buffer.base, recv->buffer.length,
-                                  reads ? REGX_ACCESS_LOCAL_WRITE : REGX_ACCESS_REMOTE_WRITE,
-                                  &recv->whole.region)) {
-        return false;
+    if (!rndv->config.strategy->exposes || recv->path == REGX_PATH_bounce) {
+        return REGX_AGAIN;
     }
-    recv->whole.get.region = recv->whole.region.mr;
-    return true;
+    const regx_status_t status =
+        acquire(rndv, REGX_RECEIVER, recv->buffer.base, recv->buffer.length,
+                reads ? REGX_ACCESS_LOCAL_WRITE : REGX_ACCESS_REMOTE_WRITE, &recv->whole.region);
+    if (status == REGX_OK) {
+        recv->whole.get.region = recv->whole.region.mr;
+    } else if (reads) {
+        recv->why = REGX_WHY_receiver;
+        recv->peer->no_gets |= status == REGX_INVALID;
+    }
+    return status == REGX_DENIED ? REGX_FAILED : status == REGX_OK ? REGX_OK : REGX_AGAIN;
 }
 
 /* Whether there is memory at the end of the message. ob1 has the whole message read, also where that is longer
@@ -180,11 +207,17 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
         recv->whole.get.key = exposure.key;
         recv->whole.has_checksum = exposure.has_checksum;
         recv->whole.checksum = exposure.checksum;
-        if (registers ? take_kept(rndv, recv) : recv->protocol->grants == REGX_GRANTS_RKEYS) {
+        if (registers) {
+            status = take_region(rndv, recv);
+        } else if (rndv->paths[recv->path]->reads) {
+            status = REGX_OK;
+        }
+        if (status == REGX_OK) {
             status = conn->transport->ops->get(conn, &recv->whole.get);
             if (status == REGX_AGAIN && recv->whole.get.staged) {
                 recv->whole.get.staged = false; /* the sender has no place for it */
-                regx_recv_read_instead(recv);
+                recv->path = REGX_PATH_read;
+                recv->why = REGX_WHY_unstaged;
                 status = conn->transport->ops->get(conn, &recv->whole.get);
             }
         }
@@ -258,7 +291,7 @@ static void got(regx_get_t *get, regx_status_t status)
         regx_path_t path = recv->path;
         regx_why_t why = recv->why;
 
-        if (registered) { /* it counts as `read`, whatever path its CTS would have had */
+        if (registered && !rndv->paths[path]->reads) { /* whatever path its CTS would have had */
             path = REGX_PATH_read;
             why = REGX_WHY_registered;
         } else if (get->staged) { /* perhaps it was staged already (regx_shm_get) */
@@ -286,3 +319,23 @@ static void got(regx_get_t *get, regx_status_t status)
     regx_recv_report(rndv, recv->peer);
     recv->whole.done(recv->whole.context, status);
 }
+
+/* ---- the strategies ---- */
+
+const regx_strategy_t regx_strategy_read = {
+    .path = REGX_PATH_read, .protocol = &regx_protocol_bounce, .reads = true, .exposes = true};
+
+/* What is not staged is read. */
+const regx_strategy_t regx_strategy_staged = {.path = REGX_PATH_staged,
+                                              .protocol = &regx_protocol_bounce,
+                                              .reads = true,
+                                              .exposes = true,
+                                              .stages_from = 1,
+                                              .copies = true};
+
+const regx_strategy_t regx_strategy_together = {.path = REGX_PATH_together,
+                                                .protocol = &regx_protocol_bounce,
+                                                .reads = true,
+                                                .exposes = true,
+                                                .sender_writes = true,
+                                                .copies = true};

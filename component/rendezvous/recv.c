@@ -31,14 +31,11 @@ static regx_why_t obstacle(const regx_strategy_t *strategy, const regx_peer_t *p
     if (strategy->copies && !peer->conn->single_copy) {
         return REGX_WHY_no_copies;
     }
-    switch (strategy->protocol->grants) {
-    case REGX_GRANTS_CHUNK:
-        return peer->no_puts ? REGX_WHY_no_puts : REGX_WHY_asked;
-    case REGX_GRANTS_RKEYS:
+    if (strategy->reads) {
         return peer->no_gets ? REGX_WHY_no_gets : REGX_WHY_asked;
-    default:
-        return REGX_WHY_asked;
     }
+    return strategy->protocol->grants == REGX_GRANTS_CHUNK && peer->no_puts ? REGX_WHY_no_puts
+                                                                            : REGX_WHY_asked;
 }
 
 bool regx_rndv_is_paged(regx_rndv_t *rndv, const void *base, size_t length)
@@ -68,7 +65,16 @@ static bool may_be_paged(regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
     return false;
 }
 
-static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+/* It goes that way instead, for that reason. Returns why that is impossible, or REGX_WHY_asked. */
+static regx_why_t go_instead(const regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_path_t path,
+                             regx_why_t why)
+{
+    regx_fall_back(rndv, regx_why_texts[why]);
+    set_path(rndv, recv, path, why);
+    return obstacle(rndv->paths[path], recv->peer);
+}
+
+static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool to_get)
 {
     const regx_strategy_t *strategy = rndv->config.strategy;
     const regx_conn_t *conn = recv->peer->conn;
@@ -77,19 +83,19 @@ static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_why_t why = obstacle(rndv->paths[path], recv->peer);
 
     set_path(rndv, recv, path, recv->why);
+    if (why == REGX_WHY_asked && rndv->paths[path]->reads && !to_get) {
+        why = go_instead(rndv, recv, REGX_PATH_pipeline, REGX_WHY_unexposed);
+    }
     /* The sender is not to have the kernel write to memory that a userfaultfd of the program's watches. The
      * kernel looks up many pages (up to 1,024) before it fills them. If the program protects one in between
      * it is not told of the write; if it takes one away, the bytes are lost. A copy by this process behaves
      * like any store of the program. (By remap the sender writes to pages of regx's.) */
     if (why == REGX_WHY_asked && conn->single_copy && !conn->transport->forked &&
-        rndv->paths[path]->sender_writes && may_be_paged(rndv, recv)) {
-        regx_fall_back(rndv, regx_why_texts[REGX_WHY_paged]);
-        set_path(rndv, recv, REGX_PATH_read, REGX_WHY_paged);
-        why = obstacle(rndv->paths[REGX_PATH_read], recv->peer);
+        rndv->paths[recv->path]->sender_writes && may_be_paged(rndv, recv)) {
+        why = go_instead(rndv, recv, to_get ? REGX_PATH_read : REGX_PATH_bounce, REGX_WHY_paged);
     }
     if (why != REGX_WHY_asked) {
-        regx_fall_back(rndv, regx_why_texts[why]);
-        set_path(rndv, recv, REGX_PATH_bounce, why);
+        go_instead(rndv, recv, REGX_PATH_bounce, why);
     }
 }
 
@@ -110,8 +116,13 @@ void regx_recv_complete_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     if (cts->version != 0) { /* it is made */
         return;
     }
-    if (recv->path == REGX_PATH_staged) { /* it was not offered to be staged, or was not got */
-        regx_recv_read_instead(recv);
+    if (rndv->paths[recv->path]->reads) { /* it was to be read, and was not */
+        recv->slots.only = true;
+        if (regx_why_is_fallback(recv->why)) { /* it was counted then */
+            set_path(rndv, recv, REGX_PATH_bounce, recv->why);
+        } else {
+            go_instead(rndv, recv, REGX_PATH_bounce, REGX_WHY_unread);
+        }
     }
     if (recv->protocol->grant_first_locked != NULL && recv->phase == REGX_RECV_OPENED) {
         recv->protocol->grant_first_locked(rndv, recv);
@@ -157,8 +168,8 @@ static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base,
                                       size_t length, bool to_get)
 {
-    /* Room in the outbox for an ATS of each chunk, a grant, and a REVOKE. */
-    const unsigned chunks = rndv->config.chunk_depth, messages = chunks + 2;
+    /* Room in the outbox for a grant, and a REVOKE. */
+    const unsigned chunks = rndv->config.chunk_depth, messages = 2;
 
     regx_lock(&rndv->lock);
     regx_rndv_recv_t *recv = regx_spares_take(&rndv->spares.recvs);
@@ -184,7 +195,7 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     recv->buffer.length = length;
     recv->why = REGX_WHY_asked;
     recv->drain = regx_drain_hold(rndv->registry->drain, base, length);
-    choose_path(rndv, recv);
+    choose_path(rndv, recv, to_get);
     if (recv->protocol->grant_first != NULL && !recv->protocol->grant_first(rndv, recv)) {
         set_path(rndv, recv, REGX_PATH_bounce, REGX_WHY_receiver);
         end_watch(recv);

@@ -16,9 +16,6 @@
  *
  *   ATP of a slot         ─▶ COPY_OUT
  *   a chunk to be granted ─▶ GRANT ──CTS_CHUNK, the peer writes, ATP or NACK──▶ ACKNOWLEDGE
- *   RKEY                  ─▶ GET ──the get ends──▶ GOT, ATS
- *                            ▲ │ no room
- *                            └─┘
  *   memory has changed, all has landed, or all is acknowledged ─▶ LOOK
  *   DIFFERS               ─▶ FLUSH
  *
@@ -37,18 +34,12 @@
 
 /* A chunk of the user's buffer that is registered on its own.
  *
- * put:  FREE ─▶ GRANTED ─ATP─▶ FREE
- *                  └─────NACK─▶ BY_SLOTS ─▶ FREE
- * get:  FREE ─RKEY─▶ GETTING ─ATS─▶ FREE
- *                    │  ▲   └───ATS: unread─▶ BY_SLOTS ─▶ FREE
- *                    ▼  │
- *                    GET_DUE */
+ *   FREE ─▶ GRANTED ─ATP─▶ FREE
+ *             └─────NACK─▶ BY_SLOTS ─▶ FREE */
 typedef enum regx_chunk_state {
     REGX_CHUNK_FREE,
-    REGX_CHUNK_GRANTED,  /* registered; the peer may write it */
-    REGX_CHUNK_BY_SLOTS, /* not registered; [offset, offset + length) is to be granted as slots */
-    REGX_CHUNK_GET_DUE,  /* registered; the transport has not accepted the get so far */
-    REGX_CHUNK_GETTING   /* the get is begun, or under way */
+    REGX_CHUNK_GRANTED, /* registered; the peer may write it */
+    REGX_CHUNK_BY_SLOTS /* not registered; [offset, offset + length) is to be granted as slots */
 } regx_chunk_state_t;
 
 typedef struct regx_chunk {
@@ -59,9 +50,6 @@ typedef struct regx_chunk {
     uint64_t start;               /* where in the region it begins */
     regx_region_t region;         /* valid while registered */
     struct regx_landing *landing; /* GRANTED by remap: where it is written; owned */
-    struct regx_rndv_recv *recv;  /* whose it is, as for the next two: GET_DUE, GETTING */
-    regx_get_t get;
-    regx_control_t rkey; /* the message that advertised it */
 } regx_chunk_t;
 
 typedef enum regx_recv_phase {
@@ -137,14 +125,12 @@ struct regx_rndv_recv {
     } slots;
     uint64_t granted;     /* nothing from this offset on has been granted */
     uint64_t landed;      /* bytes */
-    unsigned chunks_out;  /* chunks granted and not acknowledged; or advertised, and not yet got or
-                            given up */
-    unsigned holds;       /* gets, and the closing thread: they keep a closed record */
-    regx_outbox_t outbox; /* a grant, and REVOKE behind it; or ATS of each chunk, and a grant */
+    unsigned chunks_out;  /* chunks granted and not acknowledged */
+    unsigned holds;       /* its get, and the closing thread: they keep a closed record */
+    regx_outbox_t outbox; /* a grant, and REVOKE behind it */
 
     /* What only some need: */
     regx_trial_t trial;      /* by the strategy auto: its part in the choice */
-    unsigned due;            /* by gets of chunks: those in GET_DUE (get.c) */
     uint32_t drain;          /* with btl_regx_inuse drain: the mark of its memory (monitor.h) */
     regx_revocable_t revoke; /* with btl_regx_grant */
     bool may_be_longer;      /* than the user's buffer: ob1 has a message read as a whole */
@@ -199,13 +185,6 @@ void regx_recv_note_lost_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                 const regx_control_t *control, const char *lacks);
 /* Tells the owner what was noted, if anything, once the message has been dealt with. */
 void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer);
-
-/* The message was to be staged, and cannot be. */
-static inline void regx_recv_read_instead(regx_rndv_recv_t *recv)
-{
-    recv->path = REGX_PATH_read; /* which has the same protocol */
-    recv->why = REGX_WHY_unstaged;
-}
 
 /* Enters in the CTS all that grant_first has not, once, before it is shipped. */
 void regx_recv_complete_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
@@ -274,14 +253,11 @@ struct regx_protocol {
      * does not fit, and has had no effect. */
     bool (*send_control_locked)(regx_rndv_send_t *send, const regx_control_t *control,
                                 regx_step_t *step);
-    /* Chooses the next stage, if there is one, where no grant is to be written. REGX_AGAIN: there is,
-     * but no memory for it. May be NULL. */
-    regx_status_t (*send_next_locked)(regx_rndv_send_t *send, regx_step_t *step);
-    /* The send has failed: chooses the next thing to give up. false: nothing is left. May be NULL. */
-    bool (*send_drop_locked)(regx_rndv_send_t *send, regx_step_t *step);
 };
 
 /* bounce.c: what a chunk could not carry goes by slots, whatever the path. */
+
+extern const regx_protocol_t regx_protocol_bounce;
 
 /* Takes ATP_SLOT. */
 bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,

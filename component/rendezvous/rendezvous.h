@@ -80,6 +80,8 @@ struct regx_strategy {
      * nothing. May be NULL. */
     regx_path_t (*choose)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
     bool grants_known_whole; /* see put.c */
+    bool reads;   /* the receiver reads the whole message (exposed.c); what it cannot read so goes
+                     by slots */
     bool exposes; /* as the sender it lets the whole message be read; over a device, as the receiver
                      it reads such (exposed.c) */
     /* As the sender it offers to stage messages of so many bytes and more. 0: none. */
@@ -134,9 +136,9 @@ uint64_t regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length);
 
 typedef struct regx_rndv_config {
     const regx_strategy_t *strategy; /* for what this process receives */
-    size_t chunk_size;    /* bytes granted or advertised at once; a multiple of the page, at most
+    size_t chunk_size;               /* bytes granted at once; a multiple of the page, at most
                              REGX_CHUNK_MAX (direct: the whole) */
-    unsigned chunk_depth; /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
+    unsigned chunk_depth;            /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
     bool threads;
     bool may_expose; /* the owner asks for exposures, so what is sent may be registered for it */
     regx_granting_t grant;
@@ -174,9 +176,8 @@ void regx_rndv_destroy(regx_rndv_t *rndv);
  * memory. */
 regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base,
                                       size_t length, bool to_get);
-/* When it returns, nothing is written to the buffer any more (but by a get whose sender has ended
- * the transfer before it was acknowledged: get.c). Grants that the sender cannot know or has given
- * up are taken back. */
+/* When it returns, nothing is written to the buffer any more. Grants that the sender cannot know or has
+ * given up are taken back. */
 void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 
 /* Whether a userfaultfd of the program's watches a part of the memory, where the kernel may write for a

@@ -29,8 +29,9 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     const regx_strategy_t *strategy = path < REGX_PATH_COUNT ? rndv->paths[path] : NULL;
     regx_cts_t cts;
 
-    if (strategy == NULL || !regx_cts_unpack(bytes, strategy->protocol->grants, &cts) ||
-        cts.length != length || length == 0) {
+    if (strategy == NULL || strategy->reads ||
+        !regx_cts_unpack(bytes, strategy->protocol->grants, &cts) || cts.length != length ||
+        length == 0) {
         regx_count_malformed(rndv->counters);
         done(context, REGX_INVALID);
         return;
@@ -157,7 +158,7 @@ static void finish_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
     regx_rndv_t *rndv = send->rndv;
 
-    assert(send->held == NULL && send->get.rkeys == NULL && send->limit != REGX_LIMIT_WAITS);
+    assert(send->held == NULL && send->limit != REGX_LIMIT_WAITS);
     step->stage = REGX_STAGE_END;
     step->done = send->owner.done;
     step->context = send->owner.context;
@@ -192,10 +193,8 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
     send->limit =
         waits && !regx_list_has(&send->link) ? REGX_LIMIT_ITS_TURN : REGX_LIMIT_NOT_WAITING;
 
-    /* READY, if it is due, and what found no room before. A send that has failed does so, too: chunks of it
-     * may be advertised by RKEYs that still wait for room, and it ends only when the peer has answered
-     * these. */
-    if (status == REGX_OK && send->status != REGX_UNREACHABLE) {
+    /* READY, if it is due, and what found no room before. */
+    if (status == REGX_OK && send->status == REGX_OK) {
         if (send->intro == REGX_INTRO_READY_DUE) {
             const regx_control_t ready = regx_send_message(send, REGX_CONTROL_READY);
 
@@ -206,10 +205,6 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
     }
     if (status == REGX_OK && send->status == REGX_OK) {
         status = next_write_locked(send, step);
-        if (status == REGX_OK && step->stage == REGX_STAGE_NONE &&
-            send->protocol->send_next_locked != NULL) {
-            status = send->protocol->send_next_locked(send, step);
-        }
         if (step->stage != REGX_STAGE_NONE) {
             return;
         }
@@ -226,10 +221,6 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
             step->status = REGX_NO_MEMORY;
             step->write = send->held;
             send->held = NULL;
-            return;
-        }
-        if (send->protocol->send_drop_locked != NULL &&
-            send->protocol->send_drop_locked(send, step)) {
             return;
         }
     }

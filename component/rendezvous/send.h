@@ -10,8 +10,6 @@
  *   a slot, or a chunk    ─▶ WRITE ──the put ends, with ATP behind it──▶ WRITTEN; or NACK, of a chunk
  *   it finds no room      ─▶ held, then WRITE again
  *   the send has failed   ─▶ WRITTEN, of the put that is held; no NACK
- *   chunks to be got      ─▶ ADVERTISE ──RKEY, the peer reads, ATS──▶ WAS_READ
- *   the peer is gone      ─▶ WAS_READ, of each that it left
  *   ARRIVED with checksum ─▶ COMPARE ─▶ it ends, or DIFFERS
  *   nothing is left       ─▶ END
  *
@@ -25,7 +23,6 @@
 #include "rendezvous/recv.h"
 
 typedef struct regx_write regx_write_t;
-typedef struct regx_rkey regx_rkey_t; /* get.c: a chunk that is advertised */
 
 /* A range that may be written, or a part of it. */
 typedef struct regx_grant {
@@ -101,25 +98,17 @@ struct regx_rndv_send {
     } agreement;
     bool busy;      /* a thread works on it; see engine.h */
     regx_why_t why; /* it goes as it does; a fallback, if only some bytes do */
-    bool verify;    /* ATP and RKEY carry a checksum */
+    bool verify;    /* ATP carries a checksum */
     regx_limit_t limit;
     struct {
-        uint64_t granted; /* or to be advertised, without those given back */
-        uint64_t sent;    /* ATP was accepted, or they were acknowledged by ATS */
+        uint64_t granted; /* without those given back */
+        uint64_t sent;    /* ATP was accepted */
         uint64_t slots;   /* those of them that went through slots */
     } bytes;
     uint32_t drain;      /* its memory, held (registration/monitor/monitor.h) */
-    unsigned in_flight;  /* writes, with the held one, and chunks that are advertised */
+    unsigned in_flight;  /* writes, with the held one */
     uint64_t chunk_size; /* of the first, which the CTS granted; the last may be shorter; or 0 */
     regx_write_t *held;  /* found no room: goes before the queue */
-    struct {             /* read, together */
-        bool advertising;
-        uint64_t max;       /* bytes of a chunk */
-        unsigned depth;     /* chunks at once */
-        unsigned count;     /* now */
-        uint64_t next;      /* what lies before this offset was advertised */
-        regx_rkey_t *rkeys; /* those that are not yet acknowledged */
-    } get;
     regx_outbox_t outbox;
     struct {
         unsigned first, count;
@@ -175,8 +164,7 @@ static inline bool regx_send_may_grant(const regx_rndv_send_t *send, uint64_t of
            send->queue.count + count <= REGX_GRANTS_MAX;
 }
 
-/* Tells the receiver that these bytes, of a chunk and not in the queue, are not written; or that they are not
- * advertised. `bits`: of NACK. */
+/* Tells the receiver that these bytes, of a chunk and not in the queue, are not written. `bits`: of NACK. */
 void regx_send_nack_locked(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint8_t bits);
 
 /* Appends a grant that fits. */

@@ -5,7 +5,7 @@
  * To serve a receive is to do its stages until it has none. One that waits then, for slots or for a
  * message to be sent, is in the list `pending`. A thread serves one receive after the other:
  *
- *   regx_recv_run: a message came, or a get or a look ended. Its stage is done; its receive goes on,
+ *   regx_recv_run: a message came, or a look ended. Its stage is done; its receive goes on,
  *   or waits in `pending`
  *     ├─ the pool was enough for all ─▶ SERVE_PEER ── one has to wait ──▶ SERVE_NONE
  *     └─ it was not ──────────────────▶ SERVE_ALL ──▶ SERVE_ROUND
@@ -29,11 +29,10 @@
 void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
 {
     const bool anonymous = (control->bits & REGX_CONTROL_ANONYMOUS) != 0;
-    /* With `verify` an ATP or RKEY without a checksum is refused. */
+    /* With `verify` an ATP without a checksum is refused. */
     const bool lacks_checksum =
         rndv->config.verify && (control->bits & REGX_CONTROL_CHECKSUM) == 0 &&
-        (control->type == REGX_CONTROL_ATP_SLOT || control->type == REGX_CONTROL_ATP_CHUNK ||
-         control->type == REGX_CONTROL_RKEY);
+        (control->type == REGX_CONTROL_ATP_SLOT || control->type == REGX_CONTROL_ATP_CHUNK);
     regx_step_t step = {.stage = REGX_STAGE_NONE, .control = control};
 
     regx_lock(&rndv->lock);
@@ -158,7 +157,7 @@ static void serve_and_unlock(regx_rndv_t *rndv, regx_serving_t *serving)
         }
         /* It has no stage left: it waits, or need not. */
         if (recv->phase == REGX_RECV_STARTED) {
-            const bool unsent = recv->outbox.count > 0 || recv->due > 0;
+            const bool unsent = recv->outbox.count > 0;
 
             if (unsent) {
                 atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
@@ -200,8 +199,7 @@ void regx_recv_run(regx_rndv_t *rndv, regx_step_t *step)
     serving.peer = recv->peer;
     serving.scope = exhausted ? SERVE_ALL : SERVE_PEER;
     if ((exhausted || !regx_list_has(&recv->link)) && recv->phase == REGX_RECV_STARTED &&
-        recv->due == 0 && recv->outbox.count == 0 &&
-        regx_recv_slot_range_locked(rndv, recv, &range)) {
+        recv->outbox.count == 0 && regx_recv_slot_range_locked(rndv, recv, &range)) {
         regx_list_set(&rndv->recv_lists.pending, &recv->link, true);
         let_go_locked(rndv, &serving);
     }

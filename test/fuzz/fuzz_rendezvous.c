@@ -13,6 +13,7 @@
 /* Of the first byte: the strategy; bits, of which ON_NODE says that the kernel copies to the peer. */
 enum { READ = 3, REMAP = 5 };
 enum { ON_NODE = 0x80, VERIFY = 0x40, REVOCABLE = 0x20 };
+enum { TO_GET = 0x80 }; /* of the byte that names a receive to be opened */
 enum { PEER = 7, STRANGER = 9 };
 enum { PAGE = 4096, SLOTS = 8, SLOT = 4096, CHUNK = 8192, LENGTH_MAX = 3 << 16 };
 
@@ -46,7 +47,8 @@ static size_t read_length(fuzz_input_t *input)
 
 static void open_recv(fuzz_input_t *input)
 {
-    receive_t *receive = &process->receives[fuzz_number(input, 1) % OPEN];
+    const unsigned which = (unsigned)fuzz_number(input, 1);
+    receive_t *receive = &process->receives[which % OPEN];
     const size_t length = read_length(input);
 
     if (receive->recv == NULL) {
@@ -54,8 +56,9 @@ static void open_recv(fuzz_input_t *input)
         const size_t skew = (size_t)(receive - process->receives) * 1000;
 
         fuzz_check(posix_memalign(&receive->memory, PAGE, skew + length) == 0);
-        receive->recv = regx_rndv_recv_open(process->rndv, &process->peer,
-                                            (char *)receive->memory + skew, length, false);
+        receive->recv =
+            regx_rndv_recv_open(process->rndv, &process->peer, (char *)receive->memory + skew,
+                                length, (which & TO_GET) != 0);
         fuzz_check(receive->recv != NULL);
     }
 }
@@ -381,9 +384,6 @@ static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
     }
     if (path == REGX_PATH_bounce) {
         cts.slots[0] = (regx_slot_grant_t){SLOT, SLOT};
-    } else if (path == REGX_PATH_read) {
-        cts.count = 4;
-        cts.rkey_max = CHUNK;
     } else {
         cts.chunk_length = CHUNK;
     }
@@ -422,7 +422,7 @@ static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
 
 static size_t seed_exposed(uint8_t *to)
 {
-    const uint8_t step[] = {ON_NODE | READ, STEP_RECV, 0, 0xff, 0x2f, 0, STEP_GET, 0};
+    const uint8_t step[] = {ON_NODE | READ, STEP_RECV, TO_GET, 0xff, 0x2f, 0, STEP_GET, 0};
     const regx_exposure_t exposure = {
         .version = REGX_CONTROL_VERSION, .path = REGX_EXPOSURE, .length = 12288};
     uint8_t bytes[REGX_CTS_SIZE] = {0};
@@ -442,7 +442,6 @@ size_t fuzz_seed(unsigned number, uint8_t *to)
                     {0, REGX_CONTROL_ATP_SLOT},
                     {1, REGX_CONTROL_ATP_CHUNK},
                     {1, REGX_CONTROL_NACK},
-                    {3, REGX_CONTROL_RKEY},
                     {ON_NODE | REMAP, REGX_CONTROL_ATP_CHUNK},
                     {ON_NODE | REMAP, REGX_CONTROL_NACK},
                     {REVOCABLE | 1, REGX_CONTROL_ATP_CHUNK},
@@ -450,10 +449,11 @@ size_t fuzz_seed(unsigned number, uint8_t *to)
     static const struct {
         regx_path_t path;
         regx_control_type_t type;
-    } sent[] = {
-        {REGX_PATH_bounce, REGX_CONTROL_CTS_SLOTS}, {REGX_PATH_pipeline, REGX_CONTROL_CTS_CHUNK},
-        {REGX_PATH_read, REGX_CONTROL_ATS},         {REGX_PATH_pipeline, REGX_CONTROL_REVOKE},
-        {REGX_PATH_pipeline, REGX_CONTROL_ARRIVED}, {REGX_PATH_pipeline, REGX_CONTROL_RESUME}};
+    } sent[] = {{REGX_PATH_bounce, REGX_CONTROL_CTS_SLOTS},
+                {REGX_PATH_pipeline, REGX_CONTROL_CTS_CHUNK},
+                {REGX_PATH_pipeline, REGX_CONTROL_REVOKE},
+                {REGX_PATH_pipeline, REGX_CONTROL_ARRIVED},
+                {REGX_PATH_pipeline, REGX_CONTROL_RESUME}};
     enum { RECEIVED = sizeof(received) / sizeof(received[0]) };
     enum { SENT = sizeof(sent) / sizeof(sent[0]) };
 

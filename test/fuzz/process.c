@@ -128,14 +128,10 @@ bool process_is_well_formed(const regx_control_t *control, size_t size)
     case REGX_CONTROL_ATP_SLOT:
     case REGX_CONTROL_ATP_CHUNK:
         return bits <= 1 && size == 40 + 8 * bits && count == 0;
-    case REGX_CONTROL_RKEY:
-        return size == 80 && bits <= 1 && count == 0;
     case REGX_CONTROL_CTS_SLOTS:
         return bits == 0 && count >= 1 && count <= 4 && size == 24 + 8 * count;
     case REGX_CONTROL_CTS_CHUNK:
         return size == 80 && bits == 0 && count == 0;
-    case REGX_CONTROL_ATS:
-        return size == 32 && (bits & ~12u) == 0 && count == 0;
     case REGX_CONTROL_REVOKE:
     case REGX_CONTROL_RESUME:
         return size == 24 && bits == 0 && count == 0;

@@ -74,13 +74,12 @@ def test_process_vm_denied_to_one_rank_bounces_its_sends(mpi: Mpi, build) -> Non
 
 
 def test_together_denied_to_one_rank_takes_slots(mpi: Mpi, build) -> None:
-    """What rank 0 would have to copy, as the receiver, goes by slots. What it sends the others
-    read: it exposes nothing, but advertises chunks."""
+    """What rank 0 would have to copy goes by slots, and so does what it sends: it exposes nothing."""
     job = mpi(*COLLECTIVE, ranks=3, within=denied(build, 0, "process_vm"),
               regx={"rendezvous": "together"}).checked(ranks=3)
     assert job.rank(0)["chunks_sender"] == job.rank(0)["chunks_receiver"] == 0, str(job)
-    assert job.rank(0)["slots_high"] > 0 and job.rank(0)["bytes_together"] > 0, str(job)
-    assert job.rank(0)["bytes_bounce"] == job.rank(0)["gets"] == 0, str(job)
+    assert job.rank(0)["slots_high"] > 0 and job.rank(0)["bytes_bounce"] > 0, str(job)
+    assert job.rank(0)["bytes_together"] == job.rank(0)["gets"] == 0, str(job)
     assert all(job.rank(rank)["messages_fallback"] > 0 for rank in (1, 2)), str(job)
     for rank in (1, 2):
         assert job.rank(rank)["chunks_receiver"] > 0, str(job)  # the peer helps if it has time

@@ -60,7 +60,6 @@ def faulty(verbs: Callable[..., Job], build: Build, tmp_path: Path) -> Iterator[
 
 @pytest.mark.parametrize("strategy,backend,count", [
     pytest.param("pipeline", "none", 2 * CHUNKS, marks=pytest.mark.core),
-    pytest.param("read", "none", 2 * CHUNKS, marks=pytest.mark.core),
     ("direct", "none", 2), ("pipeline", "notifier", 2 * CHUNKS),
     pytest.param("direct", "hooks", 2, marks=pytest.mark.core)])
 def test_bytes_whose_registration_is_refused_bounce(faulty: Faulty, strategy: str, backend: str,
@@ -85,6 +84,19 @@ def test_bytes_whose_registration_is_refused_bounce(faulty: Faulty, strategy: st
     else:  # what is dead is given up first, and then it may be tried again
         assert 0 < bounced <= refused, str(job)
     assert len(faulty.objects()) == 2
+
+
+@pytest.mark.core
+def test_what_may_not_be_registered_to_be_read_bounces(faulty: Faulty) -> None:
+    """Of two messages each way the first registration is refused at each end, and of two the second: the whole
+    at the sender, which has it written, or the receiver's, which bounces."""
+    job = faulty("refused", 2, CHUNKS * CHUNK, strategy="read", backend="none")
+    job.checked(ranks=2).over("verbs")
+    assert job.total("bytes_bounce") == 2 * CHUNKS * CHUNK < job.total("bytes_read"), str(job)
+    assert job.reasons("fallbacks") == {
+        "sender: no room in kernel or device": 2, "the sender lets nothing be read": 2,
+        "receiver: no room in kernel or device": 2}, str(job)
+    assert job.total("messages_fallback") == 4, str(job)
 
 
 @pytest.mark.parametrize("number", range(1, OPENING + 1))

@@ -317,8 +317,7 @@ void sim_hand_wrong(sim_process_t *to, uint64_t sender, const sim_frame_t *frame
     hand(to, sender, frame, length);
     sim_check(!must || sim_malformed() == before + 1);
     sim.refused += sim_malformed() - before;
-    /* An RKEY that leads nowhere is found when it is followed. */
-    sim.hostile = was_hostile || sim_malformed() == before || frame->data[1] == REGX_CONTROL_RKEY;
+    sim.hostile = was_hostile || sim_malformed() == before;
 }
 
 /* Another message with the same address: one that might be sent, but is not. */
