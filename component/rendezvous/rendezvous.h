@@ -11,16 +11,13 @@
  *                                                         regx_rndv_recv_close: all bytes are in
  *                                                         the user's buffer
  *
- * On the paths read and together the sender says what may be read (RKEY), and the receiver that it
- * has read it (ATS). Where the kernel copies between the two the sender exposes its whole buffer
- * with the RTS; then the receiver reads it (regx_rndv_recv_get), and there is no CTS and no send
- * side. control.h has the messages.
+ * By read, together, staged and auto the sender exposes its whole buffer with the RTS. Then the receiver
+ * may read it (regx_rndv_recv_get), and there is no CTS and no send side. control.h has the messages.
  *
  * How the bytes go is the strategy's choice, made by the receiver (recv.c). A sender does what it
  * is granted, so two processes may be configured differently. One file is one way of moving bytes:
- * bounce.c, put.c (also with landing.c: remap), get.c (also with the sender's help: together, staged)
- * and exposed.c. auto.c chooses among them. engine.h has the order of the files and the rules of
- * locking.
+ * bounce.c, put.c (also with landing.c: remap) and exposed.c (read; with the sender's help: together, staged).
+ * auto.c chooses among them. engine.h has the order of the files and the rules of locking.
  *
  * Guarantees. Opening a receive never fails for want of slots and never waits: slots are granted as
  * they come free, in order of the receives, and two slots are enough for any number of them. A done
