@@ -132,17 +132,37 @@ int regx_shm_report_refused(regx_shm_t *shm)
     }
 }
 
+/* A process's claim: its number, and low bits of the namespace that gives such numbers. */
+static uint64_t claim_of(const regx_shm_address_t *address)
+{
+    return (uint64_t)(uint32_t)address->life.pid << 32 | (uint32_t)(address->node.processes << 2) |
+           REGX_REQUEST_CLAIMED;
+}
+
+/* Whether that state is the claim of a dead process, as far as who asks can tell. A number that was given
+ * again says no, and then the entry stays claimed for as long as that process lives. */
+static bool is_abandoned(uint64_t state, const regx_shm_address_t *asker)
+{
+    const regx_life_t life = {.id = -1, .pid = (int32_t)(state >> 32)};
+
+    return asker->node.processes != 0 && (uint32_t)state == (uint32_t)claim_of(asker) &&
+           regx_life_is_over(&life, &asker->life);
+}
+
 regx_status_t regx_connect_queue_request(regx_connect_queue_t *queue,
                                          const regx_connect_request_t *request)
 {
-    for (int i = 0; i < REGX_CONNECT_QUEUE_ENTRIES; i++) {
-        uint32_t expected = REGX_REQUEST_FREE;
+    const uint64_t claim = claim_of(&request->address);
 
-        if (atomic_compare_exchange_strong(&queue->entries[i].state, &expected,
-                                           REGX_REQUEST_CLAIMED)) {
+    for (int i = 0; i < REGX_CONNECT_QUEUE_ENTRIES; i++) {
+        _Atomic uint64_t *state = &queue->entries[i].state;
+        uint64_t expected = REGX_REQUEST_FREE;
+
+        if (atomic_compare_exchange_strong(state, &expected, claim) ||
+            (is_abandoned(expected, &request->address) &&
+             atomic_compare_exchange_strong(state, &expected, claim))) {
             queue->entries[i].request = *request;
-            atomic_store_explicit(&queue->entries[i].state, REGX_REQUEST_READY,
-                                  memory_order_release);
+            atomic_store_explicit(state, REGX_REQUEST_READY, memory_order_release);
             atomic_fetch_add_explicit(&queue->requests, 1, memory_order_release);
             return REGX_OK;
         }
@@ -566,7 +586,7 @@ int regx_shm_accept_neighbours(regx_shm_t *shm)
 
     shm->requests_seen = atomic_load_explicit(&shm->queue->requests, memory_order_acquire);
     for (int i = 0; i < REGX_CONNECT_QUEUE_ENTRIES; i++) {
-        _Atomic uint32_t *state = &shm->queue->entries[i].state;
+        _Atomic uint64_t *state = &shm->queue->entries[i].state;
 
         if (atomic_load_explicit(state, memory_order_acquire) == REGX_REQUEST_READY) {
             const regx_connect_request_t request = shm->queue->entries[i].request;

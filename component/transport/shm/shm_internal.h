@@ -137,7 +137,8 @@ typedef struct regx_connect_request {
 /* Where neighbours ask to be connected, before they post their first frame. Any number of processes
  * may ask at once. Each claims a free entry, fills it, makes it READY, and then counts up `requests`, the
  * one word that the owner reads per poll. A process that dies before it has counted is seen with the next
- * request; one that dies while it fills an entry costs that entry. */
+ * request. A claim names its process, above these states, so that the next one to ask takes over what a
+ * dead one had claimed. */
 enum { REGX_REQUEST_FREE, REGX_REQUEST_CLAIMED, REGX_REQUEST_READY };
 
 typedef struct regx_connect_queue {
@@ -145,7 +146,7 @@ typedef struct regx_connect_queue {
     _Alignas(64) regx_vm_cookie_t cookie;
     _Atomic uint32_t closed; /* the owner reads nothing any more */
     struct {
-        _Alignas(64) _Atomic uint32_t state;
+        _Alignas(64) _Atomic uint64_t state;
         regx_connect_request_t request;
     } entries[REGX_CONNECT_QUEUE_ENTRIES];
 } regx_connect_queue_t;

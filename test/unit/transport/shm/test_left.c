@@ -4,7 +4,7 @@
  * piece of work, which is left behind each of its instructions, one process for each. What the left process
  * receives may never end, but never with other bytes than were sent; what its peer receives ends, and right.
  * A run tries every 211th, others each time; with REGX_LEFT_STRIDE=1 all, which takes some minutes, but where
- * the processor copies.
+ * the processor copies. A process that ends behind an instruction is the same.
  */
 #include "../../process.h"
 #include "shm_parties.h"
@@ -57,7 +57,7 @@ typedef struct trial {
     void (*before)(void); /* goes on as ever */
     void (*act)(void);    /* is left */
     const op_t *of_peer;  /* must end; NULL: none need */
-    long rarely; /* it has so many times more instructions: it copies by the processor; 0: 1 */
+    long rarely; /* it has so many times more instructions, as it copies by the processor */
 } trial_t;
 
 static op_t op, back;
@@ -96,8 +96,7 @@ static int outcome(const trial_t *trial, long number)
 static void try_everywhere(const trial_t *trial)
 {
     const char *set = getenv("REGX_LEFT_STRIDE");
-    const long stride =
-        (set != NULL ? atol(set) : STRIDE) * (trial->rarely > 0 ? trial->rarely : 1);
+    const long stride = (set != NULL ? atol(set) : STRIDE) * trial->rarely;
     long number = 1 + getpid() % stride;
     int status = 0, found = 0;
 
@@ -162,7 +161,7 @@ static void one_gets(void)
 
 UNIT_TEST(a_get_is_left)
 {
-    try_everywhere(&(trial_t){two_has_begun, one_gets, &back});
+    try_everywhere(&(trial_t){two_has_begun, one_gets, &back, 1});
 }
 
 /* ---- both copy ---- */
@@ -199,12 +198,12 @@ static void one_has_begun(void)
 
 UNIT_TEST(an_assisted_get_is_left_by_who_gets)
 {
-    try_everywhere(&(trial_t){one_has_asked, one_goes_on, &back});
+    try_everywhere(&(trial_t){one_has_asked, one_goes_on, &back, 1});
 }
 
 UNIT_TEST(an_assisted_get_is_left_by_who_helps)
 {
-    try_everywhere(&(trial_t){one_has_begun, two_helps, &op});
+    try_everywhere(&(trial_t){one_has_begun, two_helps, &op, 1});
 }
 
 /* ---- by staging buffers ---- */
@@ -243,15 +242,67 @@ static void one_has_taken(void)
 
 UNIT_TEST(a_staged_message_is_left_by_its_receiver)
 {
-    try_everywhere(&(trial_t){two_has_offered, one_takes, &back});
+    try_everywhere(&(trial_t){two_has_offered, one_takes, &back, 1});
 }
 
 UNIT_TEST(a_staged_message_is_left_by_its_sender_who_offers_it)
 {
-    try_everywhere(&(trial_t){one_may_get, two_offers, NULL});
+    try_everywhere(&(trial_t){one_may_get, two_offers, NULL, 1});
 }
 
 UNIT_TEST(a_staged_message_is_left_by_its_sender)
 {
     try_everywhere(&(trial_t){one_has_taken, two_helps, &op, 20});
+}
+
+/* ---- a process ends while it asks to be connected ---- */
+
+static regx_connect_request_t request;
+
+static void ask(void)
+{
+    regx_connect_queue_request(shm_of(&one)->queue, &request);
+}
+
+/* Whether it came so far. */
+static bool die_while_asking(long number)
+{
+    const pid_t child = fork();
+    int status;
+
+    if (child == 0) {
+        request.address.life.pid = getpid();
+        _exit(left(ask, number) ? 0 : NOT_LEFT);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status) == 0;
+}
+
+/* More deaths than there are entries: whoever comes later finds one. (Its mailbox is not there, which is seen
+ * here.) */
+SHM_TEST(who_ends_while_it_asks_leaves_every_entry_to_others)
+{
+    long number = 1;
+    unsigned claimed = 0;
+
+    request = (regx_connect_request_t){.sender = THREE,
+                                       .address = shm_of(&two)->address,
+                                       .mailboxes = conn_of(&two)->box->segment,
+                                       .mailbox_ring = conn_of(&two)->box->ring};
+    request.mailboxes.id = INT32_MAX;
+    for (; die_while_asking(number); number++) {
+        for (int i = 0; i < REGX_CONNECT_QUEUE_ENTRIES; i++) {
+            claimed += shm_of(&one)->queue->entries[i].state > REGX_REQUEST_READY;
+        }
+        const unsigned broken = one.broken;
+        assert_int_equal(regx_connect_queue_request(shm_of(&one)->queue, &request), REGX_OK);
+        assert_true(step(&one) > 0 && one.broken > broken);
+    }
+    assert_true(claimed > REGX_CONNECT_QUEUE_ENTRIES);
+    regx_conn_t *const first = two.conn;
+    party_connect(&two, &one);
+    party_send(&two, 1, 1, 8);
+    parties_settle();
+    tested->ops->disconnect(first);
 }
