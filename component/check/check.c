@@ -82,10 +82,11 @@ static void name_json(char path[PATH_MAX], const char *given)
     }
 }
 
-/* Beside this command, as in the tree that it is built in; else where it is installed. */
+/* Beside this command, as in the tree that it is built in; else where it is installed. The loader divides its
+ * list at blanks and colons: a path that has one is named by a descriptor of this process. */
 static bool preload(void)
 {
-    char path[PATH_MAX] = "/", list[2 * PATH_MAX];
+    char path[PATH_MAX] = "/", held[64], list[2 * PATH_MAX];
     const char *before = getenv("LD_PRELOAD"), *library = path;
 
     if (readlink("/proc/self/exe", path, sizeof(path) - 32) > 0) {
@@ -94,6 +95,12 @@ static bool preload(void)
     if (access(path, R_OK) != 0 && access(library = REGX_CHECK_LIBRARY, R_OK) != 0) {
         regx_check_say("%s: %s", library, strerror(errno));
         return false;
+    }
+    if (strpbrk(library, " :") != NULL) {
+        const int fd = open(library, O_RDONLY | O_CLOEXEC);
+
+        snprintf(held, sizeof(held), "/proc/%d/fd/%d", getpid(), fd);
+        library = held;
     }
     snprintf(list, sizeof(list), "%s:%s", library, before != NULL ? before : "");
     return setenv("LD_PRELOAD", list, 1) == 0;

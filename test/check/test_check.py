@@ -188,6 +188,16 @@ def test_a_function_of_a_library_is_told_with_it(check: Check, tmp_path: Path) -
     assert re.search(r"made stale by munmap in syscall\S+ \(libc.so\) < munmap\+0x\w+ \(libpool.so\) < planted_change\+0x\w+ < run\+", done.stderr)
 
 
+def test_it_may_lie_in_a_folder_whose_name_has_blanks_and_colons(check: Check, tmp_path: Path) -> None:
+    """At which the loader divides its list of libraries."""
+    folder = tmp_path / "a b:c"
+    folder.mkdir()
+    for name in check.command.name, "libregx-check.so":
+        shutil.copy(check.command.with_name(name), folder / name)
+    done = check.plain(folder / check.command.name, "--json", check.json, check.built / "stale", "munmap", "write")
+    found_once(check, done, DIFFERENT, "munmap", "a write")
+
+
 def test_a_limit_of_distinct_faults(check: Check) -> None:
     check.run("--limit", 1, check.built / "stale", "munmap", "write", 2)
     found = check.found()
