@@ -280,12 +280,13 @@ bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv
 void regx_recv_release_slot_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t slot)
 {
     assert(recv->slots.out > 0 && recv->peer->slots > 0);
+    rndv->slots[slot].recv = NULL;
+    atomic_signal_fence(memory_order_seq_cst); /* it is given up once, wherever the program leaves MPI */
     recv->peer->granted -= rndv->slots[slot].length;
     recv->peer->slots--;
     recv->slots.out--;
     recv->slots.bytes -= rndv->slots[slot].length;
     recv->slots.waits_for_own &= recv->slots.out > 0;
-    rndv->slots[slot].recv = NULL;
     regx_pool_put(rndv->pool, slot);
 }
 
