@@ -227,7 +227,8 @@ regx_status_t regx_stage_copy_out(regx_rndv_t *rndv, regx_step_t *step)
         regx_recv_note_lost_locked(rndv, recv, control, lacks);
     }
     regx_recv_release_slot_locked(rndv, recv, (uint32_t)(control->slot / rndv->pool->slot_size));
-    atomic_signal_fence(memory_order_seq_cst); /* wherever the program leaves MPI, they count once */
+    atomic_signal_fence(
+        memory_order_seq_cst); /* wherever the program leaves MPI, they count once */
     recv->landed += control->length;
     assert(recv->landed <= recv->buffer.length);
     return REGX_OK;

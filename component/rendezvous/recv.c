@@ -281,7 +281,8 @@ void regx_recv_release_slot_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, ui
 {
     assert(recv->slots.out > 0 && recv->peer->slots > 0);
     rndv->slots[slot].recv = NULL;
-    atomic_signal_fence(memory_order_seq_cst); /* it is given up once, wherever the program leaves MPI */
+    atomic_signal_fence(
+        memory_order_seq_cst); /* it is given up once, wherever the program leaves MPI */
     recv->peer->granted -= rndv->slots[slot].length;
     recv->peer->slots--;
     recv->slots.out--;
